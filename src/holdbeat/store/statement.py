@@ -23,7 +23,6 @@ _ROWS = re.compile(r"rows\(:(\w+);([^)]*)\)\s+AS\s+(\w+)")
 _IN = re.compile(r"\bIN :(\w+)")
 _NAME = re.compile(r"(?<![:\w]):([a-z]\w*)")
 _LOCK = re.compile(r"\bFOR (?:(?:NO KEY )?UPDATE|KEY SHARE)(?: OF \w+)?(?: SKIP LOCKED)?")
-_LOCK_IN_ORDER = re.compile(rf"\bORDER BY [\w.]+ {_LOCK.pattern}")
 _INDEXED = re.compile(r"\bINDEXED BY \w+")
 _JSON_TEXT = re.compile(r"\bjson_text\(([\w.]+), (:\w+)\)")
 
@@ -112,7 +111,7 @@ def from_values(text: str, names: tuple[str, ...], count: int) -> tuple[str, int
         tuples = (f"({', '.join(f'?{next(numbers)}' for _ in columns)})" for _ in range(count))
         return f"(SELECT {chosen} FROM (VALUES {', '.join(tuples)})) AS {match[3]}"
 
-    sql = _LOCK_IN_ORDER.sub("", _ROWS.sub(rows, text))
+    sql = _LOCK.sub("", _ROWS.sub(rows, text))
     sql = _NAME.sub(lambda match: f"?{names.index(match[1]) + 1}", sql)
     return sql, len(columns), tuple(index for index, (_, kind) in enumerate(columns) if kind == "time")
 

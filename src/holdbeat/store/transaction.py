@@ -152,10 +152,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def insert_from(self, sql: str, entries: Sequence[Row], /, **params: Any) -> int:
-        """Runs `INSERT … SELECT` from the table `rows(:entries; …)`, and returns how many rows it has inserted.
-
-        What it selects has no order but that in which it locks rows.
-        """
+        """Runs `INSERT … SELECT` from the table `rows(:entries; …)`, and returns how many rows it has inserted."""
 
     @abstractmethod
     def time(self, value: Any) -> datetime | None:

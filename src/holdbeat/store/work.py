@@ -59,16 +59,24 @@ class CoalescedInsert(Coalesced[A, T]):
         row_of: Callable[[A], Row],
         answer: Callable[[A], T],
         refused: Callable[[Transaction, list[A]], list[T | Exception]],
+        lock_order: Callable[[A], str],
     ) -> None:
         super().__init__(self._insert, batches_behind=True)
         self.sql = sql
-        self.row_of = row_of
+        self._row_of = row_of
+        self._lock_order = lock_order
+        """By what rows are sorted: the statement locks others for them in their order."""
         self.answer = answer
         """The result of a call that has inserted its row."""
         self._refused = refused
 
+    def rows(self, calls: list[A]) -> list[Row]:
+        """The rows of these calls, in the order in which they are to be inserted."""
+        ordered = calls if len(calls) == 1 else sorted(calls, key=self._lock_order)
+        return [self._row_of(call) for call in ordered]
+
     def _insert(self, tx: Transaction, calls: list[A]) -> list[T | Exception]:
-        if tx.insert_from(self.sql, [self.row_of(call) for call in calls], now=tx.now) == len(calls):
+        if tx.insert_from(self.sql, self.rows(calls), now=tx.now) == len(calls):
             return [self.answer(call) for call in calls]
         return self._refused(tx, calls)
 

@@ -6,10 +6,13 @@ import asyncio
 
 import pytest
 
+from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Claim
 from holdbeat.store.durable.steps import LeaseGone, StepEntry, keep_step, kept_values
+from holdbeat.store.postgres.pipeline import _compiled
 from holdbeat.store.postgres.store import PostgresStore
-from tests.conformance.acts import claim_one, complete, enqueue_one, job_of_claim, open_at
+from holdbeat.store.postgres.transaction import bound
+from tests.conformance.acts import claim_one, claim_some, complete, enqueue_all, enqueue_one, job_of_claim, open_at
 from tests.conformance.fault_proxy import CUTS, Cut, FaultProxy
 from tests.waiting import eventually
 
@@ -86,3 +89,22 @@ def test_one_whose_answer_is_lost_is_kept_once(
     kept = other.read_sync(kept_values, job_of_claim(taken).chain_id)
     assert [kept[f"crawl {number}"] for number in range(3)] == values
     other.close()
+
+
+@pytest.mark.rule("STEP-07")
+def test_a_batch_seeks_each_lease_by_its_id_in_the_plan_that_the_server_keeps(store_url: str) -> None:
+    """It makes that plan for any batch, and takes the leases of one worker to be few."""
+    store = open_at(store_url)
+    enqueue_all(store, [NewJob("noop") for _ in range(40)])
+    entries = [entry(taken, f"crawl {number}", "1") for number, taken in enumerate(claim_some(store, 40))]
+    sql, params = bound(keep_step.sql, {"entries": keep_step.rows(entries), "now": entries[0].started_at})
+    text, names = _compiled(sql)
+    values = ", ".join(f"'{params[name]}'" for name in names)
+    with store.connection() as connection:
+        connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        connection.execute(b"PREPARE keep AS " + text)
+        plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN (ANALYZE) EXECUTE keep({values})".encode()))
+        connection.execute("DEALLOCATE keep")
+    store.close()
+    assert "leases_pkey" in plan and "Rows Removed by" not in plan, plan
+    assert "Tuples Inserted: 40" in plan, plan

@@ -40,11 +40,14 @@ _KEEP = (
     "INSERT INTO steps (root_id, name, value, size, started_at, duration_s, run_id, kept_at) "
     "SELECT e.root_id, e.name, e.value, e.size, e.started_at, e.duration_s, e.run_id, :now "
     "FROM rows(:entries; root_id text, name text, value json, size int, started_at time, duration_s real, run_id text, "
-    "worker_id text, fence int) AS e "
-    "JOIN leases AS l ON l.id = e.run_id AND l.worker_id = e.worker_id AND l.fence = e.fence "
-    "WHERE 1 = 1 ORDER BY l.id FOR KEY SHARE OF l ON CONFLICT (root_id, name) DO NOTHING"
+    "worker_id text, fence int) AS e WHERE EXISTS (SELECT 1 FROM leases AS l WHERE l.id = e.run_id "
+    "AND l.worker_id || '' = e.worker_id AND l.fence = e.fence FOR KEY SHARE) ON CONFLICT (root_id, name) DO NOTHING"
 )
-"""The leases are locked, so that no recovery can take one away between this look and the write."""
+"""The leases are locked, so that no recovery can take one away between this look and the write.
+
+Each is sought by its id. PostgreSQL takes a worker's leases to be few: joined, or by an index of the workers, it would
+compare each of them with each entry.
+"""
 
 
 def _row_of(entry: StepEntry) -> Row:
@@ -64,7 +67,9 @@ def _refused(tx: Transaction, entries: list[StepEntry]) -> list[str | Exception]
     return results
 
 
-keep_step: CoalescedInsert[StepEntry, str] = CoalescedInsert(_KEEP, _row_of, lambda entry: entry.value, _refused)
+keep_step: CoalescedInsert[StepEntry, str] = CoalescedInsert(
+    _KEEP, _row_of, lambda entry: entry.value, _refused, lambda entry: entry.lease_id
+)
 """Keeps the value of a step that has none yet, and answers the value that is kept: its own, or an earlier one.
 
 An entry whose lease is gone is refused with LeaseGone.

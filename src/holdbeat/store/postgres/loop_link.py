@@ -82,7 +82,7 @@ class LoopLink:
             return None
         try:
             began = clock.monotonic()
-            params = {"entries": [verb.row_of(call)], "now": clock.now()}
+            params = {"entries": verb.rows([call]), "now": clock.now()}
             row = await self.execute(*bound(f"{verb.sql}{INSERTED}", params))
             return None if row is None else clock.monotonic() - began
         except psycopg.Error:
