@@ -89,9 +89,8 @@ def arm_wire(countdown: Countdown) -> None:
     """Lets every exchange with PostgreSQL count."""
     import psycopg
 
-    from holdbeat.store.postgres import loop_link
-    from holdbeat.store.postgres.database import StoreConnection
-    from holdbeat.store.postgres.pipeline import Answer, StatementPipeline
+    from holdbeat.store.postgres.loop_link import LoopLink
+    from holdbeat.store.postgres.pipeline import StatementPipeline
 
     exchange = psycopg.Connection.wait
 
@@ -121,18 +120,20 @@ def arm_wire(countdown: Countdown) -> None:
         return die()
 
     StatementPipeline.sync = counted_sync  # type: ignore[method-assign]
-    exchange_in_loop = loop_link.exchange
+    begin = LoopLink.begin
 
-    async def counted_exchange(connection: StoreConnection, pipeline: StatementPipeline, end: Answer) -> None:
+    def counted_begin(
+        self: LoopLink, loop: Any, sql: str, params: Any, ended: Any, *, notice: Any = None, idle_loop: Any = None
+    ) -> None:
         if not countdown.is_now():
-            return await exchange_in_loop(connection, pipeline, end)
+            return begin(self, loop, sql, params, ended, notice=notice, idle_loop=idle_loop)
         if countdown.where == "middle":
-            pipeline.flush()
+            begin(self, loop, sql, params, ended, notice=notice)
         elif countdown.where == "after":
-            await exchange_in_loop(connection, pipeline, end)
+            return begin(self, loop, sql, params, lambda _: die(), notice=notice)
         return die()
 
-    loop_link.exchange = counted_exchange
+    LoopLink.begin = counted_begin  # type: ignore[method-assign]
 
 
 def arm(url: str, countdown: Countdown) -> object:

@@ -91,11 +91,11 @@ async def test_of_many_short_steps_only_the_first_wakes_the_flush(store_url: str
     now = app.store.clock.now()
     lease = Lease("run", "worker", 0, "default", "task", 1, now, now, now)
     for number in range(50):
-        reports.note_step(lease, f"page {number}", now)
-        reports.note_step(lease, f"page {number}", None)
+        reports.of(lease).step(f"page {number}", now)
+        reports.of(lease).step(f"page {number}", None)
     assert len(woken) == 1
     assert await reports.flush() == 0 and reports.is_empty, "a run that is in no step is not looked at again"
-    reports.note_step(lease, "long", now - timedelta(seconds=1))
+    reports.of(lease).step("long", now - timedelta(seconds=1))
     assert len(woken) == 2 and not reports.is_empty
     app.close()
 

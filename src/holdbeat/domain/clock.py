@@ -49,11 +49,17 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks."""
 
-    def now(self) -> datetime:
-        return to_millis(datetime.now(UTC))
+    _last = (0, EPOCH)
+    """The last instant and its milliseconds: who asks often is answered with it for as long as it lasts."""
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    def now(self) -> datetime:
+        millis = time.time_ns() // 1_000_000
+        last = SystemClock._last
+        if last[0] != millis:
+            SystemClock._last = last = millis, EPOCH + timedelta(milliseconds=millis)
+        return last[1]
+
+    monotonic = staticmethod(time.monotonic)
 
 
 class OffsetClock:
@@ -71,8 +77,7 @@ class OffsetClock:
             return SystemClock().now()
         return to_millis(EPOCH + timedelta(seconds=self._offset_s + time.monotonic()))
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
 
 class ManualClock:

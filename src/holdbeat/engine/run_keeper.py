@@ -5,6 +5,7 @@ Guards LEASE-03 for steps: a run whose lease is gone is told to stop, and its ha
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -27,12 +28,13 @@ from holdbeat.store.jobs.children import ChildCall, make_child
 class RunKeeper:
     """Called from whatever thread or event loop the handler uses."""
 
-    __slots__ = ("_job", "_lease", "_stop", "_store")
+    __slots__ = ("_chain_id", "_job", "_lease", "_stop", "_store")
 
     def __init__(self, store: PersistenceAdapter, lease: Lease, job: Job, stop: StopSignal) -> None:
         self._store = store
         self._lease = lease
         self._job = job
+        self._chain_id = job.chain_id
         self._stop = stop
 
     def ask(self, request: Request) -> Any:
@@ -60,15 +62,15 @@ class RunKeeper:
 
     async def keep_async(self, name: str, value: str, started_at: datetime, duration_s: float) -> str | None:
         try:
-            kept = await self._store.write(keep_step, self._step(name, value, started_at, duration_s))
+            entry = self._step(name, value, started_at, duration_s)
+            kept = await self._store.insert(asyncio.get_running_loop(), keep_step, entry)
         except LeaseGone as error:
             raise self._stopped(error) from error
         return None if kept == value else kept
 
     def _step(self, name: str, value: str, started_at: datetime, duration_s: float) -> StepEntry:
         lease = self._lease
-        chain_id = self._job.chain_id
-        return StepEntry(lease.id, lease.worker_id, lease.fence, chain_id, name, value, started_at, duration_s)
+        return StepEntry(lease.id, lease.worker_id, lease.fence, self._chain_id, name, value, started_at, duration_s)
 
     def _stopped(self, error: LeaseGone) -> Cancelled:
         self._stop.set(StopReason.LOST)
@@ -78,7 +80,7 @@ class RunKeeper:
         """Whether it only reads, the verb of the store with its argument, and what its result means to the handler."""
         match request["do"]:
             case "kept":
-                return True, kept_values, self._job.chain_id, _as_it_is
+                return True, kept_values, self._chain_id, _as_it_is
             case "keep":
                 text = request["value"]
                 entry = self._step(request["name"], text, from_iso(request["started_at"]), request["duration_s"])
@@ -90,14 +92,14 @@ class RunKeeper:
             case "child":
                 lease = self._lease
                 call = ChildCall(
-                    lease.id, lease.worker_id, lease.fence, self._job.id, self._job.chain_id, request["key"],
+                    lease.id, lease.worker_id, lease.fence, self._job.id, self._chain_id, request["key"],
                     request["request"], request["is_detached"], request["is_awaited"],
                 )  # fmt: skip
                 return False, make_child, call, _as_it_is
             case "question":
                 lease = self._lease
                 asked = Asked(
-                    lease.id, lease.worker_id, lease.fence, self._job.id, self._job.chain_id, request["key"],
+                    lease.id, lease.worker_id, lease.fence, self._job.id, self._chain_id, request["key"],
                     request["question"], request["choices"], request["schema"],
                 )  # fmt: skip
                 return False, ask_question, asked, _as_it_is
@@ -108,7 +110,7 @@ class RunKeeper:
     def _signal_wait(self, request: Request) -> SignalWait:
         lease = self._lease
         return SignalWait(
-            lease.id, lease.worker_id, lease.fence, self._job.chain_id, request["key"], request["name"],
+            lease.id, lease.worker_id, lease.fence, self._chain_id, request["key"], request["name"],
             int(request["number"]),
         )  # fmt: skip
 

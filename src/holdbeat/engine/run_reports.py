@@ -84,12 +84,6 @@ class RunReports:
         if is_first:
             self.on_first()
 
-    def note_step(self, lease: Lease, name: str, started_at: datetime | None) -> None:
-        if started_at is None:
-            self.open_steps.end(lease, name)
-        elif self.open_steps.begin(lease, name, started_at):
-            self.on_first()
-
     @property
     def is_empty(self) -> bool:
         return not self._logs and not self._progress and self.open_steps.is_empty
@@ -152,7 +146,10 @@ class OneRunReports:
         self._all.add_progress(ProgressEntry(lease.id, lease.worker_id, lease.fence, fraction, message, self._now()))
 
     def step(self, name: str, started_at: datetime | None) -> None:
-        self._all.note_step(self._lease, name, started_at)
+        if started_at is None:
+            self._all.open_steps.end(self._lease, name)
+        elif self._all.open_steps.begin(self._lease, name, started_at):
+            self._all.on_first()
 
     def log(self, stream: str, text: str) -> None:
         lease = self._lease

@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextvars import Context, copy_context
-from functools import partial
 from types import coroutine
 from typing import Any, Generic, TypeVar
 
@@ -80,14 +79,12 @@ class SerialTasks(Generic[A]):
 def _rest_of(execution: _Execution, awaited: Any, context: Context) -> Generator[Any, Any, None]:
     """The rest of a coroutine that waits for `awaited`, as something to await."""
     while True:
-        step: Callable[[], Any]
         try:
-            answer = yield awaited
-        except BaseException as error:
-            step = partial(execution.throw, error)
-        else:
-            step = partial(execution.send, answer)
-        try:
-            awaited = context.run(step)
+            try:
+                answer = yield awaited
+            except BaseException as error:
+                awaited = context.run(execution.throw, error)
+            else:
+                awaited = context.run(execution.send, answer)
         except StopIteration:
             return

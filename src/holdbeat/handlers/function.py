@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Generator, Mapping
-from functools import partial
 from types import CoroutineType, coroutine
 from typing import Any
 
@@ -91,15 +90,15 @@ def _go_on(suspended: CoroutineType[Any, Any, Any], awaited: Any) -> Generator[A
     """The rest of a coroutine that waits for `awaited`, as something to await."""
     while True:
         try:
-            answer = yield awaited
+            yield awaited
         except BaseException as error:
-            step = partial(suspended.throw, error)
+            try:
+                awaited = suspended.throw(error)
+            except StopIteration as end:
+                return end.value
         else:
-            step = partial(suspended.send, answer)
-        try:
-            awaited = step()
-        except StopIteration as end:
-            return end.value
+            # From here on the interpreter passes everything on by itself; an event loop sends nothing but None.
+            return (yield from suspended)  # type: ignore[misc]
 
 
 def _cancel_on_stop(task: asyncio.Task[Any], stop: StopSignal) -> Callable[[], None]:

@@ -94,7 +94,8 @@ class StepCalls(StepState):
         The value is on disk before it is returned: a later attempt gets it and does not call. If the function raises,
         nothing is kept; `retries` and `delay` repeat it within this run, `timeout` ends an async one.
         """
-        self.checkpoint()
+        if self._stop.is_set:
+            self.checkpoint()
         return self._steps.run_async(name, function, args, kwargs)
 
 

@@ -127,8 +127,12 @@ class Steps:
             return self._key(name)
 
     def _key(self, name: str) -> str:
-        self._used[name] = number = self._used.get(name, 0) + 1
-        return numbered(name, number)
+        used = self._used
+        if name not in used:
+            used[name] = 1
+            return name
+        used[name] += 1
+        return numbered(name, used[name])
 
     def load(self) -> dict[str, str]:
         """What the chain has kept, read when it is first needed."""

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence, Set
+from collections.abc import Awaitable, Callable, Coroutine, Sequence, Set
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.errors import Conflict, Invalid, StoreBusy
 from holdbeat.store.event_lines import log_events
 from holdbeat.store.forks import watch_forks
+from holdbeat.store.loop_inserts import LoopInserts
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
-from holdbeat.store.work import Work
+from holdbeat.store.work import CoalescedInsert, Work
 
 if TYPE_CHECKING:
     # Loaded only where there is an event loop: a command that reads a store need not wait for this import.
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdbeat.store")
 
 P = ParamSpec("P")
+A = TypeVar("A")
 T = TypeVar("T")
 
 Listener = Callable[[frozenset[str]], None]
@@ -77,6 +80,9 @@ class PersistenceAdapter(ABC):
         self._commit_listeners: list[CommitListener] = []
         self.timer: Timer | None = None
         """Told how long each call took its caller: `write` or `read`, and the seconds."""
+        self._inserts: LoopInserts[Any, Any] | None = None
+        """Of the event loop that inserts rows."""
+        self._inserts_lock = threading.Lock()
 
     @property
     def is_pooled(self) -> bool:
@@ -114,9 +120,42 @@ class PersistenceAdapter(ABC):
         """Runs a verb in a transaction of its own and returns once it is on disk."""
         import asyncio
 
-        work = Work(verb, args, kwargs, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        if isinstance(verb, CoalescedInsert):
+            row: T = await self.insert(loop, verb, args[0])
+            return row
+        work = Work(verb, args, kwargs, loop)
         result: T = await self._start(work, read_only=False)
         return result
+
+    def insert(self, loop: asyncio.AbstractEventLoop, verb: CoalescedInsert[A, T], call: A) -> Awaitable[T]:
+        """`write` of a row by a task of this loop: rows of tasks that insert at the same time go together."""
+        inserts = self._inserts
+        if inserts is None or inserts.loop is not loop or inserts.verb is not verb:
+            inserts = self._inserts_of(loop, verb)
+        if inserts is None:
+            return self._start(Work(verb, (call,), {}, loop), read_only=False)
+        return inserts.insert(call)
+
+    def _inserts_of(self, loop: asyncio.AbstractEventLoop, verb: CoalescedInsert[A, T]) -> LoopInserts[A, T] | None:
+        """None while another loop has them."""
+        with self._inserts_lock:
+            if self._inserts is not None:
+                if not self._inserts.loop.is_closed():
+                    return None
+                self._inserts.close()
+            self._inserts = self._make_inserts(loop, verb)
+            return self._inserts
+
+    def _make_inserts(self, loop: asyncio.AbstractEventLoop, verb: CoalescedInsert[A, T]) -> LoopInserts[A, T] | None:
+        """None where each call goes on its own."""
+        return None
+
+    def _close_inserts(self) -> None:
+        with self._inserts_lock:
+            if self._inserts is not None:
+                self._inserts.close()
+                self._inserts = None
 
     def start_write(
         self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
@@ -257,6 +296,8 @@ class PersistenceAdapter(ABC):
     def after_fork_in_child(self) -> None:
         """See forks.Forkable."""
         self.is_inherited = True
+        # Not closed: to the kernel the child's copy of the event loop and the parent's are one.
+        self._inserts, self._inserts_lock = None, threading.Lock()
 
     # --- life --------------------------------------------------------------------------------------------
 

@@ -82,9 +82,9 @@ class CoalescedInsert(Coalesced[A, T]):
 
 
 class Work:
-    """One call of a verb, and its caller: a thread (`future`) or a task of an event loop (`waiter`)."""
+    """One call of a verb, and its caller: a thread (`future`), a task of an event loop (`waiter`), or `on_answer`."""
 
-    __slots__ = ("args", "future", "kwargs", "limit_s", "loop", "verb", "waiter")
+    __slots__ = ("args", "future", "kwargs", "limit_s", "loop", "on_answer", "verb", "waiter")
 
     def __init__(
         self,
@@ -92,6 +92,7 @@ class Work:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         loop: asyncio.AbstractEventLoop | None = None,
+        on_answer: Callable[[Any], None] | None = None,
     ) -> None:
         self.verb = verb
         self.args = args
@@ -101,9 +102,11 @@ class Work:
         """A read of a client is stopped after this long; None for calls of the server itself."""
         self.waiter: asyncio.Future[Any] | None = None
         self.future: Future[Any] | None = None
+        self.on_answer = on_answer
+        """Called with the result or error, in the thread that has it."""
         if loop is not None:
             self.waiter = loop.create_future()
-        else:
+        elif on_answer is None:
             self.future = Future()
 
     def begin(self) -> bool:
@@ -120,7 +123,9 @@ def reply(answers: Iterable[tuple[Work, Any]]) -> None:
     """Sets the result or error of each call. An event loop is woken once, however many of its tasks wait."""
     loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
     for work, result in answers:
-        if work.loop is not None and work.waiter is not None:
+        if work.on_answer is not None:
+            work.on_answer(result)
+        elif work.loop is not None and work.waiter is not None:
             loops.setdefault(work.loop, []).append((work.waiter, result))
         elif work.future is None or work.future.done():
             continue
@@ -131,10 +136,11 @@ def reply(answers: Iterable[tuple[Work, Any]]) -> None:
     for loop, waiters in loops.items():
         # No task of a closed loop waits any more.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_set_results, waiters)
+            loop.call_soon_threadsafe(set_results, waiters)
 
 
-def _set_results(waiters: list[tuple[asyncio.Future[Any], Any]]) -> None:
+def set_results(waiters: Iterable[tuple[asyncio.Future[Any], Any]]) -> None:
+    """Sets the result or error of each task that still waits, in its loop."""
     for waiter, result in waiters:
         if waiter.done():
             continue

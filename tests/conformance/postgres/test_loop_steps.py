@@ -108,3 +108,26 @@ def test_a_batch_seeks_each_lease_by_its_id_in_the_plan_that_the_server_keeps(st
     store.close()
     assert "leases_pkey" in plan and "Rows Removed by" not in plan, plan
     assert "Tuples Inserted: 40" in plan, plan
+
+
+@pytest.mark.rule("STEP-07")
+def test_steps_go_past_those_that_wait_for_a_lock(store: PostgresStore, store_url: str) -> None:
+    enqueue_all(store, [NewJob("noop") for _ in range(4)])
+    claims = claim_some(store, 4)
+    other = open_at(store_url)
+
+    async def program() -> None:
+        await connect_loop(store, claims[0])
+        with other.connection() as connection:
+            ids = [taken.lease.id for taken in claims[:2]]
+            connection.execute("SELECT 1 FROM leases WHERE id = ANY(%s) FOR UPDATE", [ids])
+            stuck = [asyncio.ensure_future(store.write(keep_step, entry(taken, "stuck", "1"))) for taken in claims[:2]]
+            for _ in range(3):
+                await asyncio.sleep(0)
+            free = [store.write(keep_step, entry(taken, "free", "1")) for taken in claims[2:]]
+            assert await asyncio.gather(*free) == ["1", "1"]
+            assert not any(step.done() for step in stuck)
+        assert await asyncio.gather(*stuck) == ["1", "1"]
+
+    asyncio.run(program())
+    other.close()

@@ -165,7 +165,7 @@ def test_a_waiting_caller_writes_in_its_own_thread_unless_somebody_writes(path: 
     assert store.write_sync(who) == threading.current_thread().name
     with ThreadPoolExecutor(1) as pool, HeldOpen(store, who):
         waiting = pool.submit(store.write_sync, who)
-        while store._writing.empty():
+        while not len(store._writing):
             assert not waiting.done()
     assert waiting.result(20) == "holdbeat-writer"
     store.close()

@@ -34,8 +34,6 @@ class Calls:
         self._begun: dict[Any, dict[Work, float]] = {}
         """Of each such verb: when its transactions under way began, the newest last, each under the first
         of its calls."""
-        self._last_counts: dict[Any, int] = {}
-        """How many calls of each such verb were last taken together."""
         self._is_watched = False
         """Whether a thread waits to begin a transaction beside one of its kind that takes long."""
 
@@ -50,10 +48,6 @@ class Calls:
     def any_waiting(self) -> bool:
         """Whether a call waits for a transaction to begin, which a further one could share."""
         return bool(self._waiting)
-
-    def were_shared(self, verb: Any) -> bool:
-        """Whether the last calls of a verb that `batches_behind` shared a transaction, as the next ones probably do."""
-        return self._last_counts.get(verb, 0) > 1
 
     def take(self, finished: Work | None = None) -> list[Work] | None:
         """The next calls, once there are some; None when all is done. `finished` is the first of those taken before."""
@@ -119,7 +113,6 @@ class Calls:
             self._waiting = others
         if first.verb.batches_behind:
             self._begun.setdefault(first.verb, {})[first] = self._monotonic()
-            self._last_counts[first.verb] = len(works)
         return works
 
     def _end(self, work: Work) -> None:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 import psycopg
 
-from holdbeat.domain.clock import Clock
+from holdbeat.store.idle_loop import IdleLoop
 from holdbeat.store.postgres.database import StoreConnection, connect
 from holdbeat.store.postgres.pipeline import Answer, Params, StatementPipeline
-from holdbeat.store.postgres.transaction import INSERTED, bound
 from holdbeat.store.postgres.wakeups import CHANNEL, NOTIFY_BEHIND
 from holdbeat.store.transaction import Row
-from holdbeat.store.work import CoalescedInsert
+from holdbeat.store.work import set_results
 
-A = TypeVar("A")
+Ended = Callable[[Any], None]
+"""Is told an Answer or an error."""
 
 
 class LoopLink:
@@ -31,6 +33,12 @@ class LoopLink:
         self._connection: StoreConnection | None = None
         self._pipeline: StatementPipeline | None = None
         """Of the connection, for all its life: what nobody waits for is answered before the next statement."""
+        self._awaited: deque[tuple[Answer, Answer, Ended]] = deque()
+        """Of each statement under way what ends it, what it answers, and who is told."""
+        self._idle_loop: IdleLoop | None = None
+        """Of the loop that executed a statement last."""
+        self._watched: tuple[asyncio.AbstractEventLoop, int] | None = None
+        """The loop that watches the connection, and its descriptor."""
         self._is_connecting = False
         self._is_closed = False
 
@@ -58,37 +66,90 @@ class LoopLink:
 
         `notice` is sent to other processes behind it, in a transaction of its own for which nobody waits.
         """
+        loop = asyncio.get_running_loop()
+        if self._idle_loop is None or self._idle_loop.loop is not loop:
+            self._idle_loop = IdleLoop(loop)
+        idle_loop = self._idle_loop if self._idle_loop.is_idle else None
+        done: asyncio.Future[Answer] = loop.create_future()
+        self.begin(loop, sql, params, lambda answer: set_results([(done, answer)]), notice=notice, idle_loop=idle_loop)
+        try:
+            return (await done).fetchone()
+        except asyncio.CancelledError as error:
+            # Whatever the server still answers must not reach the next one.
+            self._lose(error)
+            raise
+
+    def begin(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sql: str,
+        params: Params,
+        ended: Ended,
+        *,
+        notice: str | None = None,
+        idle_loop: IdleLoop | None = None,
+    ) -> None:
+        """`execute` that calls `ended` with the answer or the error, in the loop. Others may begin before that; they
+        are answered in the same order. With `idle_loop` it may wait in the loop's place."""
         connection, pipeline = self._connection, self._pipeline
         assert connection is not None and pipeline is not None
         try:
             answer = pipeline.send(sql, params)
-            end = pipeline.send_sync()
+            self._awaited.append((pipeline.send_sync(), answer, ended))
             if notice is not None:
                 pipeline.send(NOTIFY_BEHIND, [CHANNEL, notice])
                 pipeline.send_sync()
-            await exchange(connection, pipeline, end)
-        except BaseException:
-            # Also if the caller gave up: whatever the server still answers must not reach the next one.
-            connection.close()
-            raise
-        if end.error is not None:
-            raise end.error
-        return answer.fetchone()
+            is_sent = not pipeline.flush()
+        except Exception as error:
+            ended(error)
+            self._lose(error)
+            return
+        if is_sent and idle_loop is not None and idle_loop.poll(connection.fileno()):
+            self._receive()
+        if self._awaited and self._watched is None:
+            self._watched = loop, connection.fileno()
+            loop.add_reader(connection.fileno(), self._receive)
+        if self._awaited and not is_sent:
+            loop.add_writer(connection.fileno(), self._receive)
 
-    async def insert(self, verb: CoalescedInsert[A, Any], call: A, clock: Clock) -> float | None:
-        """Inserts the row of a call, and says how many seconds that took; None if it did not, or nobody knows: a writer
-        runs the call then, and says why."""
-        if self.reserve() is None:
-            return None
+    def _receive(self) -> None:
+        """Takes the answers that have arrived, and sends on what could not be sent at once."""
+        assert self._connection is not None and self._pipeline is not None
         try:
-            began = clock.monotonic()
-            params = {"entries": verb.rows([call]), "now": clock.now()}
-            row = await self.execute(*bound(f"{verb.sql}{INSERTED}", params))
-            return None if row is None else clock.monotonic() - began
-        except psycopg.Error:
-            return None
-        finally:
-            self.release()
+            if not self._pipeline.flush() and self._watched is not None:
+                loop, descriptor = self._watched
+                loop.remove_writer(descriptor)
+            self._connection.pgconn.consume_input()
+            while self._awaited and self._pipeline.receive(self._awaited[0][0]):
+                end, answer, ended = self._awaited.popleft()
+                if not self._awaited:
+                    self._unwatch()
+                ended(answer if end.error is None else end.error)
+        except psycopg.Error as error:
+            self._lose(error)
+
+    def _unwatch(self) -> None:
+        if self._watched is not None:
+            (loop, descriptor), self._watched = self._watched, None
+            loop.remove_reader(descriptor)
+            loop.remove_writer(descriptor)
+
+    def _lose(self, error: BaseException) -> None:
+        """Ends the connection. Nobody knows what became of statements that are not answered."""
+        assert self._connection is not None
+        self._unwatch()
+        self._connection.close()
+        while self._awaited:
+            _, _, ended = self._awaited.popleft()
+            ended(error)
+
+    def abandon(self) -> None:
+        """Ends the connection of a user who is gone with its loop, and gives it back."""
+        assert self._connection is not None
+        self._awaited.clear()
+        self._watched = None
+        self._connection.close()
+        self.release()
 
     def _connect(self) -> None:
         connection = None
@@ -108,30 +169,3 @@ class LoopLink:
         self._is_closed = True
         if self._in_use.acquire(blocking=False):
             self.release()
-
-
-async def exchange(connection: StoreConnection, pipeline: StatementPipeline, end: Answer) -> None:
-    """Sends what is to be sent and waits until `end` is answered."""
-    loop, descriptor = asyncio.get_running_loop(), connection.fileno()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def go_on() -> None:
-        if done.done():
-            return
-        try:
-            if not pipeline.flush():
-                loop.remove_writer(descriptor)
-            connection.pgconn.consume_input()
-            if pipeline.receive(end):
-                done.set_result(None)
-        except psycopg.Error as error:
-            done.set_exception(error)
-
-    loop.add_reader(descriptor, go_on)
-    try:
-        if pipeline.flush():
-            loop.add_writer(descriptor, go_on)
-        await done
-    finally:
-        loop.remove_reader(descriptor)
-        loop.remove_writer(descriptor)

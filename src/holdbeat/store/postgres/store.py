@@ -25,12 +25,14 @@ from holdbeat.domain.clock import Clock, OffsetClock, SystemClock, to_millis
 from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Listener, PersistenceAdapter, read_took_too_long
 from holdbeat.store.forks import forked
+from holdbeat.store.loop_inserts import LoopInserts
 from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
 from holdbeat.store.postgres.dead_workers import dead_workers
 from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, READ_ONLY, UNPREPARED, translated
 from holdbeat.store.postgres.joining import callers_connection, check_joinable
+from holdbeat.store.postgres.loop_inserts import PostgresLoopInserts
 from holdbeat.store.postgres.lost_commit import was_committed
 from holdbeat.store.postgres.pipeline import StatementPipeline
 from holdbeat.store.postgres.single_jobs import SingleJobs, StoredSingleJob
@@ -44,6 +46,7 @@ from holdbeat.store.work import Coalesced, CoalescedInsert, Work, reply
 log = logging.getLogger("holdbeat.store")
 
 P = ParamSpec("P")
+A = TypeVar("A")
 T = TypeVar("T")
 
 WRITERS = 4
@@ -144,6 +147,9 @@ class PostgresStore(PersistenceAdapter):
         finally:
             self._waiting_caller.release()
 
+    def _make_inserts(self, loop: asyncio.AbstractEventLoop, verb: CoalescedInsert[A, T]) -> LoopInserts[A, T] | None:
+        return None if self._closed else PostgresLoopInserts(self, loop, verb, self._single_jobs.loop_link)
+
     def joined(self, connection: Any) -> Transaction:
         if self._refused is not None:
             raise self._refused
@@ -196,6 +202,7 @@ class PostgresStore(PersistenceAdapter):
             calls.close()
         for thread in self._threads:
             thread.join()
+        self._close_inserts()
         with self._waiting_caller:
             self._callers_link.close()
         self._single_jobs.close()
@@ -319,9 +326,7 @@ class PostgresStore(PersistenceAdapter):
         return [stored.result], SINGLE_INSERT_TOPICS, [stored.event]
 
     async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Stores single jobs and rows in the event loop of their caller, unless they have a transaction to share."""
-        if isinstance(verb, CoalescedInsert):
-            return await self._insert(verb, args[0])
+        """Stores single jobs in the event loop of their caller, unless they have a transaction to share."""
         stored = None
         if self._refused is None and not self._closed and not self._writing.any_waiting:
             try:
@@ -338,15 +343,6 @@ class PostgresStore(PersistenceAdapter):
         if self.timer is not None:
             self.timer("write", self.clock.monotonic() - stored.asked)
         return results[0]  # type: ignore[no-any-return]
-
-    async def _insert(self, verb: CoalescedInsert[Any, T], call: Any) -> T:
-        if self._refused is None and not self._closed and not self._writing.were_shared(verb):
-            took_s = await self._single_jobs.loop_link.insert(verb, call, self.clock)
-            if took_s is not None:
-                if self.timer is not None:
-                    self.timer("write", took_s)
-                return verb.answer(call)
-        return await super().write(verb, call)
 
     def _sample_clock(self, database_clock: datetime, asked: float) -> None:
         """Takes note of the time that the database gave to a question asked at that instant."""

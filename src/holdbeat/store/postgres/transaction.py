@@ -106,6 +106,15 @@ def bound(text: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return statement.sql, params
 
 
+def for_table(text: str) -> tuple[str, str, tuple[str, ...]]:
+    """A statement whose only list is a table: for many rows, whose columns are arrays whatever they hold, and for one;
+    and the names of the columns. The server prepares each of the two once."""
+    many = for_postgres(text)
+    ((name, columns),) = many.tables.items()
+    names = tuple(f"{name}__{column}" for column, _ in columns)
+    return many.sql, for_postgres(text, frozenset(names)).sql, names
+
+
 INSERTED = " RETURNING 1"
 """Makes an INSERT answer one row for each that it has inserted."""
 OPENING = "SELECT clock_timestamp(), pg_current_xact_id()::text"

@@ -15,7 +15,7 @@ from holdbeat.store.sqlite.errors import translated
 from holdbeat.store.sqlite.single_job import insert_single_job
 from holdbeat.store.sqlite.transaction import SqliteTransaction
 from holdbeat.store.transaction import Row, Transaction
-from holdbeat.store.work import Coalesced, Work
+from holdbeat.store.work import Coalesced, CoalescedInsert, Work
 
 MakeTransaction = Callable[[apsw.Connection, datetime], SqliteTransaction]
 
@@ -53,6 +53,11 @@ class Batch:
         for work in works:
             if not isinstance(work.verb, Coalesced):
                 self.answers.append((work, self._unit(work.run)))
+
+    def insert(self, verb: CoalescedInsert[Any, Any], work: Work) -> None:
+        """Runs the one statement of a call that is alone; it commits by itself."""
+        tx = self._transaction(self._connection, self._now)
+        self.answers.append((work, verb.many(tx, [work.args[0]])[0]))
 
     def _store_single_job(self, work: Work) -> bool:
         """Stores a single plain job without reading its type; False if the work is anything else."""

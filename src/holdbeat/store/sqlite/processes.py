@@ -63,16 +63,14 @@ class WriteLock:
 
     def _take(self) -> bool:
         """Takes the write lock if it is free and no other process has priority."""
-        if not self._lock(PRIORITY_BYTE, fcntl.LOCK_SH):
+        if not self._lock(WRITE_BYTE, 2):
             return False
-        try:
-            return self._lock(WRITE_BYTE)
-        finally:
-            self._unlock(PRIORITY_BYTE)
+        self._unlock(PRIORITY_BYTE)
+        return True
 
-    def _lock(self, byte: int, kind: int = fcntl.LOCK_EX) -> bool:
+    def _lock(self, byte: int, count: int = 1) -> bool:
         try:
-            fcntl.lockf(self._descriptor, kind | fcntl.LOCK_NB, 1, byte)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, count, byte)
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return False

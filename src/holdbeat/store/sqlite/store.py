@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
@@ -23,18 +23,27 @@ from holdbeat.domain.clock import Clock, SystemClock
 from holdbeat.domain.errors import HoldbeatError, StoreRefused
 from holdbeat.store.adapter import Listener, PersistenceAdapter
 from holdbeat.store.forks import forked
+from holdbeat.store.loop_inserts import LoopInserts
 from holdbeat.store.sqlite import file as sqlite_file
 from holdbeat.store.sqlite import log_growth
 from holdbeat.store.sqlite.batch import Batch, no_transaction, store_closed, write_interrupted_itself
 from holdbeat.store.sqlite.errors import BUSY_TIMEOUT_MS, translated, translated_os
 from holdbeat.store.sqlite.file import MEMORY, own_transaction
+from holdbeat.store.sqlite.loop_inserts import SqliteLoopInserts
 from holdbeat.store.sqlite.open_file import OpenFile
 from holdbeat.store.sqlite.processes import Wakeups, WorkerLocks, WriteLock
 from holdbeat.store.sqlite.read_limit import read_limit
 from holdbeat.store.sqlite.transaction import SqliteTransaction
+from holdbeat.store.sqlite.write_queue import WriteQueue
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import StoreTerms, Transaction
 from holdbeat.store.work import CoalescedInsert, Work, reply
+
+if TYPE_CHECKING:
+    import asyncio
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
@@ -71,7 +80,7 @@ class SqliteStore(PersistenceAdapter):
         self.terms = terms
         self._refused: HoldbeatError | None = None
         self._closed = False
-        self._writing: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._writing = WriteQueue()
         self._reading: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._reading_for_clients: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._write_lock = threading.Lock()
@@ -135,6 +144,9 @@ class SqliteStore(PersistenceAdapter):
         if self._refused is not None or self._closed or not self._write_here(work):
             self.submit(work, read_only=False)
 
+    def _make_inserts(self, loop: asyncio.AbstractEventLoop, verb: CoalescedInsert[A, T]) -> LoopInserts[A, T] | None:
+        return None if self._closed else SqliteLoopInserts(self, loop, verb)
+
     def joined(self, connection: Any) -> Transaction:
         if self._refused is not None:
             raise self._refused
@@ -190,6 +202,8 @@ class SqliteStore(PersistenceAdapter):
             self._reading_for_clients.put(None)
         for thread in self._threads:
             thread.join()
+        self._close_inserts()
+        self._writing.close()
         with self._write_lock:
             self._file.close()
         if isinstance(self._process_lock, WriteLock):
@@ -229,6 +243,7 @@ class SqliteStore(PersistenceAdapter):
             self._process_lock.close()
         if self._wakeups is not None:
             self._wakeups.after_fork_in_child()
+        self._writing.close()
 
     # --- only SQLite has these ---------------------------------------------------------------------------
 
@@ -251,12 +266,11 @@ class SqliteStore(PersistenceAdapter):
         while not last:
             waiting = [self._writing.get()]
             for _ in range(BATCH_POLLS):
-                if self._writing.qsize() + 1 >= last_batch:
+                if len(self._writing) + 1 >= last_batch:
                     break
                 time.sleep(BATCH_POLL_S)
-            with contextlib.suppress(queue.Empty):
-                while len(waiting) < SHARED_COMMIT_MAX:
-                    waiting.append(self._writing.get_nowait())
+            if self._writing:
+                waiting += self._writing.get_nowait(SHARED_COMMIT_MAX - 1)
             last = None in waiting
             works = [work for work in waiting if work is not None and work.begin()]
             last_batch = len(works)
@@ -266,7 +280,7 @@ class SqliteStore(PersistenceAdapter):
 
     def _write_here(self, work: Work) -> bool:
         """Commits in the caller's own thread, which waits anyway, if nobody else writes or waits to."""
-        if self._write_lock.locked() or not self._writing.empty():
+        if self._write_lock.locked() or len(self._writing):
             return False
         own = threading.get_ident()
         try:
@@ -296,12 +310,12 @@ class SqliteStore(PersistenceAdapter):
                 if writer.in_transaction:
                     writer.execute("ROLLBACK")  # a second Ctrl-C came while the first was answered
                 is_alone = len(works) == 1
-                commits_itself = is_alone and isinstance(works[0].verb, CoalescedInsert)
-                if not commits_itself:
-                    writer.execute("BEGIN IMMEDIATE")
                 batch = Batch(writer, self.path, self._transaction, self.clock.now(), is_alone=is_alone)
-                batch.run(works)
-                if not commits_itself:
+                if is_alone and isinstance(works[0].verb, CoalescedInsert):
+                    batch.insert(works[0].verb, works[0])
+                else:
+                    writer.execute("BEGIN IMMEDIATE")
+                    batch.run(works)
                     writer.execute("COMMIT")
         except Exception as error:
             self._give_up(works, error)

@@ -1,0 +1,64 @@
+"""WriteQueue: what waits for the thread that writes.
+
+A pipe wakes that thread. The kernel knows that who writes to a pipe often sleeps next, and then lets both share a
+processor; a lock wakes another processor, which takes longer than most of what is to be written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+
+from holdbeat.store.work import Work
+
+
+class WakePipe:
+    """Wakes whoever reads from it. It is never full: nobody wakes often who was not waited for."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = os.pipe()
+
+    def wake(self) -> None:
+        os.write(self._writer, b"\0")
+
+    def wait(self) -> None:
+        """Waits until it is woken; may return without a reason."""
+        os.read(self.reader, 4096)
+
+    def close(self) -> None:
+        os.close(self.reader)
+        os.close(self._writer)
+
+
+class WriteQueue:
+    """Any thread puts, one takes."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Work | None] = deque()
+        self._pipe = WakePipe()
+        self._is_asleep = False
+        """Whether the taker waits, or is about to."""
+        self.close = self._pipe.close
+
+    def put(self, work: Work | None) -> None:
+        self._waiting.append(work)
+        if self._is_asleep:
+            self._is_asleep = False
+            self._pipe.wake()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def get(self) -> Work | None:
+        """The next one, once there is one."""
+        while not self._waiting:
+            self._is_asleep = True
+            # Whoever puts after this look sees that it must wake us.
+            if not self._waiting:
+                self._pipe.wait()
+            self._is_asleep = False
+        return self._waiting.popleft()
+
+    def get_nowait(self, most: int) -> list[Work | None]:
+        """Those that are there."""
+        return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
