@@ -105,7 +105,7 @@ def _submit(tx: Transaction, context: OperationContext, submissions: Sequence[Su
 async def legacy_trigger(request: ApiRequest) -> Response:
     """Submit a job; the body is its params. Use POST /api/jobs instead."""
     params = await request.object(may_be_empty=True)
-    job = await request.run(submit_job, {"type": request.path("type"), "params": params})
+    job = (await request.run(submit_job, {"type": request.path("type"), "params": params})).read()
     return answer({"job_id": job["id"], "status": WORDS[JobStatus(job["status"])]}, 202)
 
 

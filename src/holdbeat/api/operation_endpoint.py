@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from holdbeat.api.json_schema import field_names, schema_name
 from holdbeat.api.problem import JsonAnswer, encode_in_turns
-from holdbeat.operations.operation import Operation
+from holdbeat.operations.operation import Operation, Written
 
 if TYPE_CHECKING:
     from holdbeat.api.request import ApiRequest
@@ -98,13 +98,15 @@ def _responding(path: str, answers: Mapping[int, Any]) -> Callable[[Any], Awaita
     base = "/api/jobs" if schema_name(schema) in _JOBS else path
     first, last = min(answers), max(answers)
 
-    async def respond(result: dict[str, Any]) -> Response:
+    async def respond(result: dict[str, Any] | Written) -> Response:
+        if isinstance(result, Written):
+            headers = {"Location": f"{base}/{result.id}"} if is_located else {}
+            return JsonAnswer(result.text.encode("utf-8", "replace"), last if result.is_new else first, headers)
         headers = {}
         if is_versioned:
             headers["ETag"] = f'"{result["version"]}"'
         if is_located:
             headers["Location"] = f"{base}/{result['id']}"
-        status = last if getattr(result, "is_new", True) else first
-        return JsonAnswer(await encode_in_turns(result), status, headers)
+        return JsonAnswer(await encode_in_turns(result), last, headers)
 
     return respond

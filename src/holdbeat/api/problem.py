@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -24,6 +23,7 @@ from holdbeat.domain.errors import (
     Unauthorized,
     Unavailable,
 )
+from holdbeat.domain.json_text import json_text
 from holdbeat.domain.params import storable_text
 from holdbeat.engine.direct_execution import WaitedTooLong
 from holdbeat.operations.direct import HandlerFailed, Interrupted
@@ -48,12 +48,6 @@ _STATUS: dict[type[HoldbeatError], int] = {
     WaitedTooLong: 504,
     HandlerFailed: 502,
 }
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
-_make_chunks = getattr(json.encoder, "c_make_encoder", None)
-# JSONEncoder.encode builds this anew for every answer, which takes longer than many a field.
-_chunks = _make_chunks and _make_chunks(
-    None, _encoder.default, json.encoder.encode_basestring, None, ":", ",", False, False, True
-)
 
 
 class Misdirected(HoldbeatError):
@@ -67,8 +61,7 @@ _STATUS[Misdirected] = 421
 
 def encode(value: Any) -> bytes:
     """A checked value as JSON bytes; text that cannot be UTF-8 was refused when it came in."""
-    text = "".join(_chunks(value, 0)) if _chunks else _encoder.encode(value)
-    return text.encode("utf-8", "replace")
+    return json_text(value).encode("utf-8", "replace")
 
 
 async def encode_in_turns(value: dict[str, Any]) -> bytes:

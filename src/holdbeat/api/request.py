@@ -6,14 +6,13 @@ than its limit, and nothing reaches a store that one of the two stores could not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
 
 from holdbeat.api.context import ApiContext
-from holdbeat.domain.address import OutboundPolicy
 from holdbeat.domain.api_key import Scope
 from holdbeat.domain.errors import Invalid, Malformed, Stale, TooLarge
 from holdbeat.domain.ids import is_id
@@ -71,25 +70,27 @@ class ApiRequest:
         return self.scope.covers(Scope.ADMIN)
 
     @property
-    def _strict_policy(self) -> OutboundPolicy | None:
-        policy = self.context.outbound.policy
-        return None if policy.loopback_server else policy
-
-    @property
     def operation_context(self) -> OperationContext:
         """What an operation needs to know about this request."""
-        sent: bytes | None = self.request.scope[HEADERS].get(b"traceparent")
-        trace = None if sent is None else sent.decode("latin-1")
-        if trace is not None and not is_traceparent(trace):
-            trace = None
         context = self.context
+        trace: str | None = None
+        if (sent := self.request.scope[HEADERS].get(b"traceparent")) is not None:
+            trace = sent.decode("latin-1")
+            if not is_traceparent(trace):
+                trace = None
+        policy = context.outbound.policy
         return OperationContext(
-            self.caller, self.is_admin, context.outbound_policy, self._strict_policy, trace, context.kinds
+            self.caller,
+            self.is_admin,
+            context.outbound_policy,
+            None if policy.loopback_server else policy,
+            trace,
+            context.kinds,
         )
 
-    async def run(self, operation: Operation, *args: Any, **kwargs: Any) -> Any:
+    def run(self, operation: Operation, *args: Any, **kwargs: Any) -> Awaitable[Any]:
         """Runs an operation for whoever sent this request."""
-        return await operation.run(self.context.store, self.operation_context, *args, **kwargs)
+        return operation.run(self.context.store, self.operation_context, *args, **kwargs)
 
     @property
     def is_head_only(self) -> bool:

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.submission import Submission
+
+if TYPE_CHECKING:
+    from holdbeat.domain.views import UniformJobText
 
 T = TypeVar("T")
 
@@ -49,8 +52,8 @@ class PreparedKind:
     model: NewJob
     columns: Mapping[str, Any] | None = None
     """What the rows of such jobs share."""
-    json: dict[str, Any] | None = None
-    """The JSON of one of them, as it was when it had just been stored."""
+    text: UniformJobText | None = None
+    """How their JSON is written."""
 
 
 @dataclass(slots=True)

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdbeat.domain.clock import iso
+from holdbeat.domain.json_text import json_text
 from holdbeat.domain.redaction import REDACTED, redacted_headers, redacted_params
 from holdbeat.schemas import durable, jobs, schedules, system
 
@@ -133,19 +135,27 @@ def job_json(job: Job) -> dict[str, Any]:
     }
 
 
-def uniform_job_json(
-    like: dict[str, Any], id: str, params: dict[str, Any], title: str, position: int, created_at: datetime
-) -> dict[str, Any]:
-    """`job_json` of a new job that differs in nothing else from another new job, whose JSON is `like`."""
-    return {
-        **like,
-        "id": id,
-        "title": title or like["type"],
-        "params": redacted_params(like["type"], params),
-        "position": position,
-        "root_id": id,
-        "created_at": iso(created_at),
-    }
+_HOLES = {"id": '"%s"', "title": "%s", "params": "%s", "position": "%d", "root_id": '"%s"', "created_at": '"%s"'}
+"""Where the JSON of new jobs that differ in their params alone differs."""
+
+
+class UniformJobText:
+    """The JSON of new jobs that differ from a first one in their params alone: the rest of it is written once."""
+
+    __slots__ = ("_form", "_type")
+
+    def __init__(self, first: Job) -> None:
+        self._type = first.type
+        members = [
+            f"{json_text(name)}:{_HOLES.get(name) or json_text(value).replace('%', '%%')}"
+            for name, value in job_json(first).items()
+        ]
+        self._form = f"{{{','.join(members)}}}"
+
+    def write(self, id: str, params: dict[str, Any], title: str, position: int, created_at: str) -> str:
+        """`job_json` of such a job, as text."""
+        shown = json_text(redacted_params(self._type, params)) if params else "{}"
+        return self._form % (id, encode_basestring(title or self._type), shown, position, id, created_at)
 
 
 def _edge_json(edge: Edge) -> dict[str, Any]:

@@ -14,11 +14,13 @@ from itertools import islice
 from typing import Any
 
 from holdbeat.domain import events
+from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import DEFAULT_RETRY_POLICY, PREEMPTS, Hold, Job, JobStatus, NewJob
+from holdbeat.domain.json_text import json_text
 from holdbeat.domain.params import dumps
 from holdbeat.domain.uniform_batch import PreparedKind, UniformJobs, distinct_items
-from holdbeat.domain.views import job_json, uniform_job_json
+from holdbeat.domain.views import UniformJobText, job_json
 from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.queue.labels import add_labels
 from holdbeat.store.reads.columns import copier, row_writer
@@ -39,6 +41,8 @@ _COLUMNS = (
 PART = 250
 """Rows of one statement, of a uniform batch: a server inserts one part while the next is made."""
 
+_written = lru_cache(maxsize=256)(iso)
+"""Jobs of one batch are made at the same instant."""
 _DEFAULT_POLICY = policy_text(DEFAULT_RETRY_POLICY)
 
 _row_of = row_writer(
@@ -124,6 +128,10 @@ class Enqueued:
     def __len__(self) -> int:
         return len(self._stored if self._jobs is None else self._jobs)
 
+    @property
+    def first_id(self) -> str:
+        return self._stored[0][0] if self._jobs is None else self._jobs[0].id
+
     def job_at(self, number: int) -> Job:
         """One of the Jobs."""
         return self._jobs[number] if self._jobs is not None else _job(self._requests[number], self._stored[number])
@@ -134,21 +142,21 @@ class Enqueued:
             return self._jobs
         return [NewlyStored(self, number, stored[0]) for number, stored in enumerate(self._stored)]
 
-    def jobs_json(self, first: int = 0, last: int | None = None) -> list[dict[str, Any]]:
-        """The JSON of these of the Jobs. Those of a uniform batch need not be made for it."""
+    def texts(self, first: int = 0, last: int | None = None) -> list[str]:
+        """These of the Jobs as JSON. Those of a uniform batch need not be made for it."""
         requests = self._requests
         numbers = range(len(self))[first:last]
         if self._jobs is not None or not isinstance(requests, UniformJobs):
-            return [job_json(self.job_at(number)) for number in numbers]
+            return [json_text(job_json(self.job_at(number))) for number in numbers]
         kind = requests.kind
-        if kind.json is None:
-            kind.json = job_json(self.job_at(0))
-        items = []
+        if kind.text is None:
+            kind.text = UniformJobText(self.job_at(0))
+        texts = []
         for number in numbers:
             job_id, position, created_at, _ = self._stored[number]
             params, title = requests.params[number], requests.titles[number]
-            items.append(uniform_job_json(kind.json, job_id, params, title, position, created_at))
-        return items
+            texts.append(kind.text.write(job_id, params, title, position, _written(created_at)))
+        return texts
 
     @property
     def any_new(self) -> bool:
