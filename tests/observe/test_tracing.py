@@ -81,6 +81,19 @@ async def test_a_run_is_in_the_trace_of_its_submission_and_linked_to_it(
     app.close()
 
 
+async def test_each_of_many_callers_that_are_stored_together_has_a_span(
+    store_url: str, spans: InMemorySpanExporter
+) -> None:
+    app = make_app(store_url)
+    handles = await asyncio.gather(*[app.enqueue("story", prompt="x") for _ in range(8)])
+    submits = named(spans, "submit story")
+    assert {(handle.job.trace or "")[3:-3] for handle in handles} == {
+        f"{context_of(span).trace_id:032x}-{context_of(span).span_id:016x}" for span in submits
+    }
+    assert [span.attributes and span.attributes["holdbeat.jobs"] for span in submits] == [1] * 8
+    app.close()
+
+
 @pytest.mark.rule("SEC-07")
 async def test_a_failure_marks_its_span_without_its_words(store_url: str, spans: InMemorySpanExporter) -> None:
     app = make_app(store_url)

@@ -23,11 +23,13 @@ from holdbeat.store.forks import watch_forks
 from holdbeat.store.loop_inserts import LoopInserts
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
-from holdbeat.store.work import CoalescedInsert, Work
+from holdbeat.store.work import Coalesced, CoalescedInsert, Work
 
 if TYPE_CHECKING:
-    # Loaded only where there is an event loop: a command that reads a store need not wait for this import.
+    # Loaded only where there is an event loop: a command that reads a store need not wait for these imports.
     import asyncio
+
+    from holdbeat.store.loop_calls import LoopCalls
 
 log = logging.getLogger("holdbeat.store")
 
@@ -56,6 +58,8 @@ class PersistenceAdapter(ABC):
     clock: Clock
     """The clock that decides due-ness and leases: the database's own where there is one."""
     terms: StoreTerms
+    calls_of_commit: int = 32
+    """So many calls of one event loop wait for no others to share a commit with."""
     writers_at_once: int = 1
     """How many transactions of one process can be written side by side."""
     reconnect_s: float = 0.0
@@ -78,6 +82,7 @@ class PersistenceAdapter(ABC):
         watch_forks(self)
         self._listeners: list[Listener] = []
         self._commit_listeners: list[CommitListener] = []
+        self._of_thread = threading.local()
         self.timer: Timer | None = None
         """Told how long each call took its caller: `write` or `read`, and the seconds."""
         self._inserts: LoopInserts[Any, Any] | None = None
@@ -94,6 +99,11 @@ class PersistenceAdapter(ABC):
     @abstractmethod
     def submit(self, work: Work, *, read_only: bool) -> None:
         """Hands a call to the engine, which answers once the result is durable."""
+
+    def submit_together(self, works: list[Work]) -> None:
+        """`submit` for writes that may share a transaction."""
+        for work in works:
+            self.submit(work, read_only=False)
 
     def submit_beat(self, work: Work) -> None:
         """`submit` for a heartbeat, which waits for no other call where the engine has several connections."""
@@ -116,6 +126,27 @@ class PersistenceAdapter(ABC):
             if self.timer is not None:
                 self.timer(kind, self.clock.monotonic() - began)
 
+    def loop_calls(self, loop: asyncio.AbstractEventLoop) -> LoopCalls:
+        """What the tasks of this thread's event loop write together."""
+        calls: LoopCalls | None = getattr(self._of_thread, "calls", None)
+        if calls is None or calls.loop is not loop:
+            from holdbeat.store.loop_calls import LoopCalls
+
+            calls = self._of_thread.calls = LoopCalls(loop, self.submit_together, self.calls_of_commit)
+        return calls
+
+    async def _write_together(self, work: Work, loop: asyncio.AbstractEventLoop) -> Any:
+        began = self.clock.monotonic() if self.timer is not None else 0.0
+        calls = self.loop_calls(loop)
+        calls.put(work)
+        assert work.waiter is not None
+        try:
+            return await work.waiter
+        finally:
+            calls.answered()
+            if self.timer is not None:
+                self.timer("write", self.clock.monotonic() - began)
+
     async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a verb in a transaction of its own and returns once it is on disk."""
         import asyncio
@@ -125,7 +156,11 @@ class PersistenceAdapter(ABC):
             row: T = await self.insert(loop, verb, args[0])
             return row
         work = Work(verb, args, kwargs, loop)
-        result: T = await self._start(work, read_only=False)
+        result: T
+        if isinstance(verb, Coalesced) and verb.batches_behind:
+            result = await self._write_together(work, loop)
+        else:
+            result = await self._start(work, read_only=False)
         return result
 
     def insert(self, loop: asyncio.AbstractEventLoop, verb: CoalescedInsert[A, T], call: A) -> Awaitable[T]:

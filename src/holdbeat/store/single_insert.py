@@ -1,8 +1,8 @@
-"""A new job that needs nothing but its row and its Event: an engine may store it by one statement of its own."""
+"""New jobs that need nothing but their rows and Events: an engine may store them by one statement of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -12,7 +12,7 @@ from holdbeat.store.topics import Topic
 T = TypeVar("T")
 
 SINGLE_INSERT_TOPICS = frozenset({Topic.READY, Topic.EVENTS})
-"""Who may be waiting for a single job."""
+"""The topics of processes that may wait for a single job."""
 
 
 @dataclass(slots=True)
@@ -31,3 +31,19 @@ class SingleInsert(Generic[T]):
     """When the type was last changed, as far as this process knows."""
     answer: Callable[[int, datetime], T] = field(repr=False)
     """Makes the caller's answer of the position and the time."""
+
+
+@dataclass(slots=True)
+class UniformInsert(Generic[T]):
+    """`SingleInsert` for jobs that differ in their params alone, of several callers."""
+
+    job_ids: list[str]
+    """In ascending order."""
+    shared: Mapping[str, Any]
+    """Columns of `jobs` that are the same for all of them."""
+    params: list[str]
+    titles: Sequence[str]
+    event: dict[str, Any]
+    type_announced_at: datetime
+    answers: Callable[[Sequence[int], datetime], list[T]] = field(repr=False)
+    """Makes the answer of each caller of the positions and the time."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdbeat.store.single_insert import SingleInsert
+from holdbeat.store.single_insert import SingleInsert, UniformInsert
 from holdbeat.store.transaction import Row, Transaction
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ class Coalesced(Generic[A, T]):
 
     `many(tx, batches)` must decide about every batch before it writes, so that a refused batch leaves no trace.
     With `batches_behind`, a call waits for the next transaction instead of starting one beside another of its kind.
-    `alone(tx, batch)` says what a single call would store, if that is a single job and nothing has to be read for it.
+    `alone(tx, batch)` says what a single call would store, if that is a single job and nothing has to be read for it;
+    `uniform(tx, batches)` says it for several calls whose jobs differ in their params alone.
     """
 
     def __init__(
@@ -32,9 +33,11 @@ class Coalesced(Generic[A, T]):
         *,
         batches_behind: bool = False,
         alone: Callable[[Transaction, A], SingleInsert[T] | None] | None = None,
+        uniform: Callable[[Transaction, list[A]], UniformInsert[T] | None] | None = None,
     ) -> None:
         self.many = many
         self.alone = alone
+        self.uniform = uniform
         self.batches_behind = batches_behind
         self.__doc__ = many.__doc__
         self.__name__ = many.__name__

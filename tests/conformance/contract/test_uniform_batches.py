@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,8 @@ from holdbeat.app import App
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.uniform_batch import UniformSubmissions
-from holdbeat.pending_job import submissions_of
+from holdbeat.job_handle import JobHandle
+from holdbeat.pending_job import PendingJob, submissions_of
 from holdbeat.settings import Settings
 from tests.conformance.acts import count, rows
 
@@ -88,6 +90,39 @@ def test_one_wrong_job_of_a_batch_is_named_and_nothing_is_stored(
         app.enqueue_many_sync([app.call("mail", **params) for params in calls])
     assert refusal.value.field == field
     assert count(app.store, "jobs") == 0
+
+
+def at_the_same_time(app: App, calls: list[PendingJob]) -> list[JobHandle | BaseException]:
+    """What becomes of calls that tasks of one event loop submit together."""
+
+    async def program() -> list[list[JobHandle] | BaseException]:
+        return await asyncio.gather(*[app.enqueue_many([call]) for call in calls], return_exceptions=True)
+
+    return [item if isinstance(item, BaseException) else item[0] for item in asyncio.run(program())]
+
+
+@pytest.mark.rule("QUE-02", "DEC-008")
+def test_callers_of_one_kind_that_are_stored_together_each_get_their_own_answer(app: App) -> None:
+    params: list[dict[str, Any]] = [{"to": f"n{number}"} for number in range(12)]
+    params[7] = {"to": 7}
+    answers = at_the_same_time(app, [app.call("mail", **each) for each in params])
+    refused = answers.pop(7)
+    assert isinstance(refused, Invalid) and refused.field == "params.to"
+    del params[7]
+    jobs = [answer.job for answer in answers if isinstance(answer, JobHandle)]
+    assert [job.params for job in jobs] == params
+    stored = rows(app.store, "SELECT id, title, position FROM jobs")
+    assert set(stored) == {(job.id, f"Send {job.params['to']}", job.position) for job in jobs}
+    assert count(app.store, "job_labels") == len(jobs)
+
+
+@pytest.mark.rule("QUE-08", "DEC-008")
+def test_callers_of_one_kind_with_a_unique_key_are_decided_one_by_one(app: App) -> None:
+    only = app.with_options(unique_key="only", on_duplicate="refuse")
+    answers = at_the_same_time(app, [only.call("mail", to="x") for _ in range(8)])
+    # Which of them is first is not promised: the first call of a type announces it, and others may pass it meanwhile.
+    assert sorted(type(answer).__name__ for answer in answers) == ["Conflict"] * 7 + ["JobHandle"]
+    assert count(app.store, "jobs") == 1
 
 
 def test_calls_with_other_options_or_types_are_not_alike(app: App) -> None:

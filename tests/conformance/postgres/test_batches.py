@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import psycopg
 import pytest
 
@@ -15,6 +17,7 @@ from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.work import Work
 from tests.conformance.acts import OpenStore
 from tests.conformance.contract.test_shared_commit import hand_in
+from tests.waiting import eventually
 
 IN_THE_QUEUE = (
     "SELECT 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
@@ -89,3 +92,27 @@ def test_a_key_that_somebody_holds_open_delays_no_other_submission(open_store: O
         assert not waiting.done()
         somebody.rollback()
     assert waiting.result(20).jobs
+
+
+@pytest.mark.rule("QUE-01")
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_key_that_somebody_holds_open_delays_no_other_task_of_the_loop(open_store: OpenStore, store_url: str) -> None:
+    store: PersistenceAdapter = open_store()
+    store.write_sync(announce, [AnnouncedType("a")])
+
+    async def program() -> None:
+        with psycopg.connect(store_url) as somebody:
+            somebody.execute("SELECT pg_advisory_xact_lock(hashtextextended('key:held', 7450))")
+            held = [Submission(type="a", idempotency_key="held", request_hash="h")]
+            waiting = asyncio.ensure_future(store.write(submit, held))
+            await asyncio.to_thread(eventually, lambda: somebody.execute(IN_THE_QUEUE).fetchone())
+            for _ in range(3):
+                async with asyncio.timeout(20):
+                    others = [store.write(submit, [Submission(type="a")]) for _ in range(3)]
+                    assert all(answer.jobs for answer in await asyncio.gather(*others))
+            assert not waiting.done()
+            somebody.rollback()
+        async with asyncio.timeout(20):
+            assert (await waiting).jobs
+
+    asyncio.run(program())

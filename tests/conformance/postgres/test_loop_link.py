@@ -44,9 +44,9 @@ def calls_of_threads(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> l
     seen: list[object] = []
     put = store._writing.put
 
-    def noted(work: Work) -> None:
-        seen.append(work)
-        put(work)
+    def noted(*works: Work) -> None:
+        seen.extend(works)
+        put(*works)
 
     monkeypatch.setattr(store._writing, "put", noted)
     return seen

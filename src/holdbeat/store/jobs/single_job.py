@@ -14,9 +14,10 @@ from holdbeat.domain.job import PREEMPTS, NewJob
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.uniform_batch import UniformSubmissions, distinct_items
 from holdbeat.store.queue.ageing import PRIORITY_MAX
-from holdbeat.store.queue.enqueue import Enqueued, single_insert
+from holdbeat.store.queue.enqueue import Enqueued, single_insert, uniform_insert
 from holdbeat.store.queue.submission import Preparation
-from holdbeat.store.single_insert import SingleInsert
+from holdbeat.store.single_insert import SingleInsert, UniformInsert
+from holdbeat.store.tracing import tracer
 from holdbeat.store.transaction import Transaction
 
 
@@ -38,6 +39,21 @@ def single_job(tx: Transaction, batch: Sequence[Submission]) -> SingleInsert[Enq
     if _needs_more(model) or not 0 <= model.priority <= PRIORITY_MAX:
         return None
     return single_insert(tx, jobs, known.announced_at)
+
+
+def uniform_jobs(tx: Transaction, batches: list[Sequence[Submission]]) -> UniformInsert[Enqueued] | None:
+    """`single_job` for calls whose jobs differ in their params alone."""
+    uniform = [batch for batch in batches if isinstance(batch, UniformSubmissions)]
+    if len(uniform) < len(batches) or any(batch.kind is not uniform[0].kind for batch in uniform):
+        return None
+    joined = UniformSubmissions(uniform[0].kind, [params for batch in uniform for params in batch.params])
+    known = tx.terms.known_types.get(joined.model.type or "")
+    if known is None or known.announced_at is None or not _is_plain(joined.model) or tracer() is not None:
+        return None
+    jobs = Preparation(tx, known).prepare_uniform(joined)
+    if jobs is None or _needs_more(jobs.model) or not 0 <= jobs.model.priority <= PRIORITY_MAX:
+        return None
+    return uniform_insert(tx, jobs, [len(batch) for batch in uniform], known.announced_at)
 
 
 def _is_plain(submission: Submission) -> bool:

@@ -16,43 +16,79 @@ from holdbeat.domain.job import Hold, Job, NewJob
 from holdbeat.domain.submission import LONGEST_NAME, Submission
 from holdbeat.domain.uniform_batch import UniformSubmissions, distinct_items
 from holdbeat.store.dependencies.linking import NewEdges, known_upstreams, link
-from holdbeat.store.jobs.single_job import single_job
+from holdbeat.store.jobs.single_job import single_job, uniform_jobs
 from holdbeat.store.jobs.unique import enqueue_unique
 from holdbeat.store.queue.enqueue import Enqueued, enqueue
 from holdbeat.store.queue.groups import create_group, load_group
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.reads.jobs import load_jobs
+from holdbeat.store.tracing import tracer
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.work import Coalesced
+
+_NOT_STORED = Enqueued()
 
 
 def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[Enqueued | Exception]:
     """Prepares and stores batches, each whole or not at all, none because of another; refusals name the job."""
     preparation = Preparation(tx)
-    preparation.expect(batches)
-    results: list[Enqueued | Exception] = []
+    runs = [(_joined(run), run) for run in _runs(batches)]
+    preparation.expect([batch for batch, _ in runs])
+    results: list[Enqueued | Exception] = [_NOT_STORED] * len(batches)
     good: list[Sequence[NewJob]] = []
-    places: list[int] = []
-    for index, batch in enumerate(batches):
-        try:
-            jobs: Sequence[NewJob] | None = None
-            if isinstance(batch, UniformSubmissions):
-                jobs = preparation.prepare_uniform(batch)
-            if jobs is None:
-                jobs = preparation.prepare_batch(batch)
-        except HoldbeatError as refusal:
-            results.append(refusal)
-            continue
-        results.append(Enqueued())
-        good.append(jobs)
-        places.append(index)
+    places: list[range] = []
+    first = 0
+    for joined, run in runs:
+        jobs = preparation.prepare_uniform(joined) if isinstance(joined, UniformSubmissions) else None
+        if jobs is not None and (len(run) == 1 or not _is_entangled(jobs.model)):
+            good.append(jobs)
+            places.append(range(first, first + len(run)))
+        else:
+            for index, batch in enumerate(run, first):
+                try:
+                    good.append(preparation.prepare_batch(batch))
+                    places.append(range(index, index + 1))
+                except HoldbeatError as refusal:
+                    results[index] = refusal
+        first += len(run)
     good, places = _without_unknown_upstreams(tx, good, places, results)
     if good:
         stored = _store(tx, good)
-        for index, result in zip(places, stored, strict=True):
-            results[index] = result
+        for place, result in zip(places, stored, strict=True):
+            if len(place) > 1 and isinstance(result, Enqueued):
+                results[place.start : place.stop] = result.split([len(batches[index]) for index in place])
+            else:
+                results[place.start] = result
         _link(tx, good, stored)
     return results
+
+
+def _runs(batches: Sequence[Sequence[Submission]]) -> list[list[Sequence[Submission]]]:
+    """The batches in their order; neighbours that differ in their params alone are together, if nobody traces them."""
+    runs: list[list[Sequence[Submission]]] = []
+    kind = None
+    joins = tracer() is None
+    for batch in batches:
+        own_kind = batch.kind if joins and isinstance(batch, UniformSubmissions) else None
+        if own_kind is not None and own_kind is kind:
+            runs[-1].append(batch)
+        else:
+            runs.append([batch])
+        kind = own_kind
+    return runs
+
+
+def _joined(run: list[Sequence[Submission]]) -> Sequence[Submission]:
+    """One batch instead of several of a kind."""
+    if len(run) == 1:
+        return run[0]
+    uniform = [batch for batch in run if isinstance(batch, UniformSubmissions)]
+    return UniformSubmissions(uniform[0].kind, [params for batch in uniform for params in batch.params])
+
+
+def _is_entangled(job: NewJob) -> bool:
+    """Whether what becomes of a batch of such jobs depends on others."""
+    return bool(job.unique_key or job.after)
 
 
 def _store(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqueued | Exception]:
@@ -72,18 +108,18 @@ def _store(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqueued | 
 
 
 def _without_unknown_upstreams(
-    tx: Transaction, batches: list[Sequence[NewJob]], places: list[int], results: list[Enqueued | Exception]
-) -> tuple[list[Sequence[NewJob]], list[int]]:
+    tx: Transaction, batches: list[Sequence[NewJob]], places: list[range], results: list[Enqueued | Exception]
+) -> tuple[list[Sequence[NewJob]], list[range]]:
     """The batches that name only what exists; the others are refused."""
     if not any(job.after for batch in batches for job in distinct_items(batch)):
         return batches, places
     known = known_upstreams(tx, (job for batch in batches for job in batch))
-    good: list[tuple[Sequence[NewJob], int]] = []
+    good: list[tuple[Sequence[NewJob], range]] = []
     for batch, place in zip(batches, places, strict=True):
         try:
             known.check(batch)
         except Invalid as refusal:
-            results[place] = refusal
+            results[place.start] = refusal
         else:
             good.append((batch, place))
     return [batch for batch, _ in good], [place for _, place in good]
@@ -119,7 +155,9 @@ def _edges(batch: Sequence[NewJob], jobs: Sequence[Job], known: Collection[str] 
     ]
 
 
-submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(_submit_many, batches_behind=True, alone=single_job)
+submit: Coalesced[Sequence[Submission], Enqueued] = Coalesced(
+    _submit_many, batches_behind=True, alone=single_job, uniform=uniform_jobs
+)
 
 
 @dataclass(frozen=True, slots=True)

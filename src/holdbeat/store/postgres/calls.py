@@ -37,17 +37,13 @@ class Calls:
         self._is_watched = False
         """Whether a thread waits to begin a transaction beside one of its kind that takes long."""
 
-    def put(self, work: Work) -> None:
+    def put(self, *works: Work) -> None:
         with self._lock:
-            self._waiting.append(work)
-            # Whoever has one of its kind under way will take it: no thread need wake up for it.
-            if not (self._is_watched and work.verb in self._begun):
-                self._wake_one()
-
-    @property
-    def any_waiting(self) -> bool:
-        """Whether a call waits for a transaction to begin, which a further one could share."""
-        return bool(self._waiting)
+            self._waiting += works
+            for verb in {work.verb for work in works}:
+                # Whoever has one of its kind under way will take it: no thread need wake up for it.
+                if not (self._is_watched and verb in self._begun):
+                    self._wake_one()
 
     def take(self, finished: Work | None = None) -> list[Work] | None:
         """The next calls, once there are some; None when all is done. `finished` is the first of those taken before."""

@@ -33,9 +33,9 @@ from holdbeat.store.postgres.dead_workers import dead_workers
 from holdbeat.store.postgres.errors import LOST, OUTAGES, RACES, READ_ONLY, UNPREPARED, translated
 from holdbeat.store.postgres.joining import callers_connection, check_joinable
 from holdbeat.store.postgres.loop_inserts import PostgresLoopInserts
+from holdbeat.store.postgres.loop_jobs import LoopJobs
 from holdbeat.store.postgres.lost_commit import was_committed
 from holdbeat.store.postgres.pipeline import StatementPipeline
-from holdbeat.store.postgres.single_jobs import SingleJobs, StoredSingleJob
 from holdbeat.store.postgres.transaction import ColumnTypes, JoinedPostgresTransaction, PostgresTransaction
 from holdbeat.store.postgres.wakeups import PostgresWakeups
 from holdbeat.store.single_insert import SINGLE_INSERT_TOPICS
@@ -66,6 +66,7 @@ _Perform = Callable[["Link", list[Work]], _Performed]
 
 class PostgresStore(PersistenceAdapter):
     faults_of_data = (*PersistenceAdapter.faults_of_data, psycopg.DataError)
+    calls_of_commit = 128  # an event loop stores one batch at a time itself (`loop_jobs.py`), and that costs it less
 
     def __init__(
         self,
@@ -91,10 +92,12 @@ class PostgresStore(PersistenceAdapter):
         self._waiting_caller = threading.Lock()
         self._callers_link = Link(url)
         """For a caller who writes in its own thread; made when there is one."""
-        self._single_jobs = SingleJobs(
+        self._single_jobs = LoopJobs(
             url, terms, self._types, self.clock, self._lost_commit_timeout_s, self._wakeups,
             is_own_clock=self._own_clock,
         )  # fmt: skip
+        self._single_jobs.committed = self._stored_in_loop
+        self._single_jobs.put = lambda works: self._put(works, self._writing)
         self._writing = Calls(SystemClock().monotonic)
         self._reading = Calls(SystemClock().monotonic)
         self._reading_for_clients = Calls(SystemClock().monotonic)
@@ -117,18 +120,23 @@ class PostgresStore(PersistenceAdapter):
 
     def submit(self, work: Work, *, read_only: bool) -> None:
         readers = self._reading if work.limit_s is None else self._reading_for_clients
-        self._put(work, readers if read_only else self._writing)
+        self._put([work], readers if read_only else self._writing)
+
+    def submit_together(self, works: list[Work]) -> None:
+        if self._refused is not None or self._closed or not self._single_jobs.begin(works):
+            self._put(works, self._writing)
 
     def submit_beat(self, work: Work) -> None:
-        self._put(work, self._beating)
+        self._put([work], self._beating)
 
-    def _put(self, work: Work, calls: Calls) -> None:
-        if self._refused is not None:
-            reply([(work, self._refused)])
-        elif self._closed:
-            reply([(work, StoreDown("The store has been closed.", code="store_closed"))])
+    def _put(self, works: list[Work], calls: Calls) -> None:
+        refusal = self._refused or (
+            StoreDown("The store has been closed.", code="store_closed") if self._closed else None
+        )
+        if refusal is None:
+            calls.put(*works)
         else:
-            calls.put(work)
+            reply((work, refusal) for work in works)
 
     def write_waiting(self, work: Work) -> None:
         """Writes in the caller's own thread, which waits anyway; one at a time, others share the writers' commits."""
@@ -278,7 +286,8 @@ class PostgresStore(PersistenceAdapter):
         if len(works) == 1 and not connection.is_pooled:
             stored = self._single_jobs.write(link, works[0].verb, works[0].args[0] if works[0].args else None)
             if stored is not None:
-                return self._single_job_stored(stored)
+                self._sample_clock(stored.database_clock, stored.asked)
+                return [stored.result], SINGLE_INSERT_TOPICS, [stored.event]
         commit_sent, xid = False, ""
         results: list[Any] = []
         tx: PostgresTransaction | None = None
@@ -321,28 +330,27 @@ class PostgresStore(PersistenceAdapter):
             raise
         return results, frozenset(tx.wakes), tx.written
 
-    def _single_job_stored(self, stored: StoredSingleJob) -> _Performed:
-        self._sample_clock(stored.database_clock, stored.asked)
-        return [stored.result], SINGLE_INSERT_TOPICS, [stored.event]
-
     async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Stores single jobs in the event loop of their caller, unless they have a transaction to share."""
         stored = None
-        if self._refused is None and not self._closed and not self._writing.any_waiting:
+        if self._refused is None and not self._closed and self.loop_calls(asyncio.get_running_loop()).is_alone:
             try:
                 stored = await self._single_jobs.write_in_loop(verb, args[0] if args else None)
             except psycopg.Error as error:
                 raise self._translated(error) from error
         if stored is None:
             return await super().write(verb, *args, **kwargs)
-        results, wakes, committed = self._single_job_stored(stored)
-        self.report_commit(committed)
-        self.tell(wakes)
-        if not stored.is_notified:
-            self._wakeups.send(wakes)
+        self._stored_in_loop([stored.event], stored.database_clock, stored.asked, stored.is_notified)
         if self.timer is not None:
             self.timer("write", self.clock.monotonic() - stored.asked)
-        return results[0]  # type: ignore[no-any-return]
+        return stored.result  # type: ignore[no-any-return]
+
+    def _stored_in_loop(self, committed: list[Row], database_clock: datetime, asked: float, is_notified: bool) -> None:
+        self._sample_clock(database_clock, asked)
+        self.report_commit(committed)
+        self.tell(SINGLE_INSERT_TOPICS)
+        if not is_notified:
+            self._wakeups.send(SINGLE_INSERT_TOPICS)
 
     def _sample_clock(self, database_clock: datetime, asked: float) -> None:
         """Takes note of the time that the database gave to a question asked at that instant."""

@@ -25,7 +25,7 @@ from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
 from holdbeat.store.queue.labels import add_labels
 from holdbeat.store.reads.columns import copier, row_writer
 from holdbeat.store.reads.rows import JOB, job_of, policy_text
-from holdbeat.store.single_insert import SingleInsert
+from holdbeat.store.single_insert import SingleInsert, UniformInsert
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.work import Coalesced
@@ -127,6 +127,18 @@ class Enqueued:
 
     def __len__(self) -> int:
         return len(self._stored if self._jobs is None else self._jobs)
+
+    def split(self, sizes: Sequence[int]) -> list[Enqueued]:
+        """The Jobs of a uniform batch that was made of several, in batches of these sizes."""
+        requests = self._requests
+        assert isinstance(requests, UniformJobs)
+        parts, first = [], 0
+        for size in sizes:
+            part = slice(first, first + size)
+            own = UniformJobs(requests.kind, requests.params[part], requests.titles[part])
+            parts.append(Enqueued(own, self._stored[part]))
+            first += size
+        return parts
 
     @property
     def first_id(self) -> str:
@@ -333,6 +345,27 @@ def single_insert(tx: Transaction, jobs: Sequence[NewJob], type_announced_at: da
         {"name": events.JOB_QUEUED, "data": _data_of(kind.model.type, kind.model.actor or tx.actor)},
         type_announced_at,
         lambda position, created_at: Enqueued(jobs, [(job_id, position, created_at, Hold.READY)]),
+    )
+
+
+def uniform_insert(
+    tx: Transaction, jobs: UniformJobs, sizes: Sequence[int], type_announced_at: datetime
+) -> UniformInsert[Enqueued]:
+    """`single_insert` for ready jobs of one kind, of callers with so many each."""
+    job_ids, model = tx.new_ids(len(jobs)), jobs.model
+
+    def answers(positions: Sequence[int], created_at: datetime) -> list[Enqueued]:
+        stored = [(job_id, place, created_at, Hold.READY) for job_id, place in zip(job_ids, positions, strict=True)]
+        return Enqueued(jobs, stored).split(sizes)
+
+    return UniformInsert(
+        job_ids,
+        _shared_columns(tx, jobs.kind, Hold.READY),
+        [dumps(params) for params in jobs.params],
+        jobs.titles,
+        {"name": events.JOB_QUEUED, "data": _data_of(model.type, model.actor or tx.actor)},
+        type_announced_at,
+        answers,
     )
 
 
