@@ -14,8 +14,9 @@ from tests.waiting import eventually
 @pytest.mark.rule("DIR-01")
 def test_those_who_wait_are_shown_in_order_with_the_words_of_the_explanation(served: Served, page: Page) -> None:
     gate = unique("gate")
-    job = served.submit("narrow_hold", {"gate": gate})
+    job = served.submit("narrow_hold", {"gate": gate}, title="the long one")
     served.wait_for(job["id"], "RUNNING")
+    behind = served.submit("narrow_hold", {"gate": gate})
     client = served.new_client(None)
 
     def ask() -> None:
@@ -44,8 +45,13 @@ def test_those_who_wait_are_shown_in_order_with_the_words_of_the_explanation(ser
             expect(rows.nth(1)).to_have_id(f"line-{second}")
             expect(rows.nth(0)).to_contain_text("narrow_hold")
             expect(rows.nth(0)).to_contain_text("It has waited")
-            expect(rows.nth(0).get_by_role("link").nth(1)).to_have_attribute("href", f"/ui/jobs/{job['id']}")
+            holder = rows.nth(0).get_by_role("link", name="the long one")
+            expect(holder).to_have_attribute("href", f"/ui/jobs/{job['id']}")
             expect(rows.nth(1)).to_contain_text("narrow")
+        page.goto(f"{served.url}/ui/jobs/{behind['id']}")
+        request = page.locator(".says-why").get_by_role("link", name=gate).first
+        expect(request).to_have_attribute("href", f"/ui/reservations/{first}")
+        page.goto(f"{served.url}/ui/direct")
         explained = served.client.get(f"/api/reservations/{second}/explain").json()
         for reason in explained["reasons"]:
             expect(page.locator(f"#line-{second}")).to_contain_text(reason["detail"].split(" held by ")[0][:30])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdbeat.domain.waits import WaitKind
+from holdbeat.observe.wording import REASONS
 from holdbeat.store.reads.blockers import Blocker
-from holdbeat.web.queue import REASONS, WAITS
+from holdbeat.web.queue import WAITS
 from holdbeat.web.schedules import in_words
 
 

@@ -25,7 +25,18 @@ from holdbeat.observe.explain_limits import (
     resource_full,
     throttled,
 )
-from holdbeat.observe.wording import NAMED_MAX, answer, because, counted, listed, moment, reason, standing, wait_words
+from holdbeat.observe.wording import (
+    NAMED_MAX,
+    REASONS,
+    answer,
+    because,
+    counted,
+    listed,
+    moment,
+    reason,
+    standing,
+    wait_words,
+)
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import (
     Blocker,
@@ -89,7 +100,8 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
     if len(reasons) == 2:
         summary += f" {reasons[1]['detail']}"
     elif len(reasons) > 2:
-        summary += f" Also: {', '.join(reason['code'].replace('_', ' ') for reason in reasons[1:])}."
+        codes = dict.fromkeys(reason["code"] for reason in reasons[1:])
+        summary += f" Also: {', '.join(REASONS.get(code, code.replace('_', ' ')) for code in codes)}."
     if start is not None:
         summary += f" It will probably start at {moment(start, tx.now)}."
     return answer(job.status, summary, reasons, start)
@@ -196,8 +208,7 @@ def _reservation_waiting(tx: Transaction, job: Job) -> list[Reason]:
     if not waiting:
         return []
     names = listed(
-        f"{reservation.id} ({reservation.type}, since {moment(reservation.requested_at, tx.now)})"
-        for reservation in waiting
+        f"direct request {reservation.id} since {moment(reservation.requested_at, tx.now)}" for reservation in waiting
     )
     have = "has" if len(waiting) == 1 else "have"
     return [

@@ -5,17 +5,37 @@ Guards exactness: every instant is written in full, with its distance from now b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.schedule import INDEFINITE
+from holdbeat.store.reads.blockers import Blocker
 from holdbeat.store.reads.questions import read_questions
 from holdbeat.store.transaction import Transaction
 
 NAMED_MAX = 3
 """So many things are named in a sentence; the rest is counted. The fields beside the sentence have them all."""
+
+REASONS: Mapping[str, str] = {
+    Blocker.DELAYED: "delayed",
+    Blocker.GROUP_PREDECESSOR: "an earlier job of its group must end first",
+    Blocker.OVERLAP: "the previous job of its schedule must end first",
+    Blocker.UPSTREAM: "a job that it comes after must end first",
+    Blocker.WAITING: "waits for what its handler asked for",
+    Blocker.PAUSED: "paused",
+    Blocker.RESOURCE_FULL: "all slots are in use",
+    Blocker.RATE_LIMITED: "its rate permits no start yet",
+    Blocker.THROTTLED: "who it calls asked to wait",
+    Blocker.POLICY: "the program's policy does not permit it",
+    Blocker.RESERVATION_WAITING: "a direct request, a borrowed slot or a gate goes first",
+    Blocker.NO_WORKER: "no worker for this type",
+    Blocker.WORKERS_BUSY: "all workers are busy",
+    "jobs_ahead": "other jobs are ahead of it",
+    "expires": "it is skipped if it waits too long",
+}
+"""Why a job waits, in a few words."""
 
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
 

@@ -22,7 +22,7 @@ from holdbeat.store.reads.find_jobs import COUNTED, NEWEST, counts_by_status, se
 from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.reads.list_jobs import list_groups, list_jobs
-from holdbeat.store.reads.names import job_titles
+from holdbeat.store.reads.names import titles_of
 from holdbeat.store.reads.pagination import Page
 from holdbeat.store.reads.questions import open_questions
 from holdbeat.store.running.reservations import list_reservations, waiting_line
@@ -97,7 +97,7 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "job": view,
         "chain": [job_json(job) for job in jobs],
         "explanation": explanation,
-        "titles": job_titles(tx, ids_told([explanation["summary"], *(r["detail"] for r in explanation["reasons"])])),
+        "titles": told_titles(tx, explanation),
         # What the sentence on top says already is not said again.
         "more": [reason for reason in explanation["reasons"][1:] if reason["detail"] not in explanation["summary"]],
         "steps": step_bars(list_steps(tx, job.chain_id)),
@@ -196,18 +196,26 @@ def _params_link(params: Any) -> str | None:
 
 def read_reservation(tx: Transaction, ask: Ask) -> dict[str, Any]:
     reservation = reservation_with_estimate(tx, ask.id("reservation"))
+    why = explain_reservation(tx, reservation["id"])
     return {
         "title": reservation["title"],
         "reservation": reservation,
         "again": _params_link(reservation["params"]),
-        "why": explain_reservation(tx, reservation["id"]),
+        "why": why,
+        "titles": told_titles(tx, why),
     }
 
 
 def direct_line(tx: Transaction, most: int) -> tuple[list[dict[str, Any]], int]:
     """The direct requests that wait, the first in line first, each with why and until when; and how many there are."""
     waiting = waiting_line(tx)
-    return [
-        {**reservation_json(reservation), "why": explain_reservation(tx, reservation.id)}
-        for reservation in waiting[:most]
-    ], len(waiting)
+    line = []
+    for reservation in waiting[:most]:
+        why = explain_reservation(tx, reservation.id)
+        line.append({**reservation_json(reservation), "why": why, "titles": told_titles(tx, why)})
+    return line, len(waiting)
+
+
+def told_titles(tx: Transaction, explanation: dict[str, Any]) -> dict[str | None, str]:
+    """The titles of the jobs and direct requests that an explanation names."""
+    return titles_of(tx, ids_told([explanation["summary"], *(each["detail"] for each in explanation["reasons"])]))

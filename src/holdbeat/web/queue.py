@@ -10,6 +10,7 @@ from holdbeat.domain.estimate import Ahead, Execution, estimated_start
 from holdbeat.domain.job import Job
 from holdbeat.domain.views import job_json, reservation_json
 from holdbeat.domain.waits import WaitKind
+from holdbeat.observe.wording import REASONS
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
@@ -25,21 +26,6 @@ from holdbeat.web.request import Ask
 
 RUNNING_SHOWN = 12
 SOON_S = 1.5
-REASONS = {
-    Blocker.DELAYED: "delayed",
-    Blocker.GROUP_PREDECESSOR: "an earlier job of its group must end first",
-    Blocker.OVERLAP: "the previous job of its schedule must end first",
-    Blocker.UPSTREAM: "a job that it comes after must end first",
-    Blocker.WAITING: "waits for what its handler asked for",
-    Blocker.PAUSED: "paused",
-    Blocker.RESOURCE_FULL: "all slots are in use",
-    Blocker.RATE_LIMITED: "its rate permits no start yet",
-    Blocker.THROTTLED: "who it calls asked to wait",
-    Blocker.POLICY: "the program's policy does not permit it",
-    Blocker.RESERVATION_WAITING: "a direct request, a borrowed slot or a gate goes first",
-    Blocker.NO_WORKER: "no worker for this type",
-    Blocker.WORKERS_BUSY: "all workers are busy",
-}
 WAITS = {
     WaitKind.SLEEP: "its handler sleeps",
     WaitKind.SIGNAL: "waits for the signal {}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -28,7 +28,7 @@ _SECONDS = re.compile(r"\b([1-9][0-9]{2,}(?:\.[0-9]+)?) s\b")
 _TOLD = re.compile(
     r"(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)(?P<distance> \((?:in [^()]{1,20}|[^()]{1,20} ago|now)\))?"
     r"|(?<=the question )(?P<question>[0-9a-f]{8}-[0-9a-f-]{27}, )"
-    r"|(?P<noun>\b[Jj]ob |\bDirect request )(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})"
+    r"|(?P<noun>\b[Jj]ob |\b[Dd]irect request )(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})"
 )
 
 
@@ -185,13 +185,19 @@ def running_for(context: Context, since: datetime | str | None) -> Markup | str:
 
 
 def ids_told(texts: Iterable[str]) -> set[str]:
-    """The ids of the jobs that explanations name."""
+    """The ids of the jobs and direct requests that explanations name."""
     return {match["id"] for text in texts for match in _TOLD.finditer(text) if match["id"]}
 
 
 @pass_context
-def told(context: Context, text: str, own_id: str | None = None) -> Markup:
-    """An explanation for the eye: instants as times that stay true, jobs as links, this job by no number."""
+def told(
+    context: Context, text: str, own_id: str | None = None, titles: Mapping[str | None, str] | None = None
+) -> Markup:
+    """An explanation for the eye: instants as times that stay true, jobs as links, this job by no number.
+
+    `titles` are those of the jobs and direct requests that it names, if the page has none for all.
+    """
+    titles = context.get("titles", {}) if titles is None else titles
     parts: list[str | Markup] = []
     place = 0
     for match in _TOLD.finditer(text):
@@ -204,11 +210,11 @@ def told(context: Context, text: str, own_id: str | None = None) -> Markup:
             parts.append(_moment(context, from_iso(match["at"]), match["distance"] is not None))
         elif match["id"] == own_id:
             parts.append({"Job ": "This job", "job ": "this job"}.get(match["noun"], "It"))
-        elif match["noun"].startswith("Direct"):
-            parts.append(Markup('<a href="/ui/direct#line">{}{}</a>').format(match["noun"], short(match["id"])))
         else:
-            name = context.get("titles", {}).get(match["id"]) or f"{match['noun']}{short(match['id'])}"
-            parts.append(Markup('<a href="/ui/jobs/{}" title="{}">{}</a>').format(match["id"], match["id"], name))
+            place_of = "jobs" if match["noun"].lower() == "job " else "reservations"
+            name = titles.get(match["id"]) or f"{match['noun']}{short(match['id'])}"
+            link = Markup('<a href="/ui/{}/{}" title="{}">{}</a>')
+            parts.append(link.format(place_of, match["id"], match["id"], name))
     return Markup("").join([*parts, escape(text[place:])])
 
 

@@ -196,6 +196,9 @@ def test_direct_requests_are_shown_as_holders_and_as_those_ahead(open_store: Ope
     answer = explained(store, job.id)
     assert only(answer, "resource_full")["holders"][0]["reservation_id"] == first.id
     assert only(answer, "reservation_waiting")["reservation_ids"] == [second.id]
+    assert f"direct request {second.id} since" in only(answer, "reservation_waiting")["detail"]
+    later = explained(store, enqueue_one(store).id)
+    assert "Also: a direct request, a borrowed slot or a gate goes first, other jobs are ahead" in later["summary"]
 
 
 def test_a_missing_worker_is_told_apart_by_its_cause(store: PersistenceAdapter, clock: ManualClock) -> None:

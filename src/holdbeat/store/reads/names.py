@@ -14,6 +14,13 @@ def job_titles(tx: Transaction, ids: Iterable[str | None]) -> dict[str | None, s
     return _names(tx, "SELECT id, title, type FROM jobs WHERE id IN :ids", ids)
 
 
+def titles_of(tx: Transaction, ids: Iterable[str | None]) -> dict[str | None, str]:
+    """The titles of jobs and of direct requests."""
+    known = list(ids)
+    requests = "SELECT id, title, type FROM direct_reservations WHERE id IN :ids"
+    return {**job_titles(tx, known), **_names(tx, requests, known)}
+
+
 def schedule_names(tx: Transaction, ids: Iterable[str | None]) -> dict[str | None, str]:
     return _names(tx, "SELECT id, name, name FROM schedules WHERE id IN :ids", ids)
 
