@@ -78,3 +78,20 @@ def test_a_schedule_that_cannot_be_planned_is_shown_with_its_reason(served: Serv
     assert "its zone is gone" in served.client.get("/").text
     assert "It cannot be planned: its zone is gone." in served.client.get(f"/ui/schedules/{made['id']}").text
     assert served.client.delete(f"/api/schedules/{made['id']}").status_code == 204
+
+
+@pytest.mark.parametrize(("type_", "status", "words"), [("echo", "Completed", ""), ("fail", "Failed", "no")])
+def test_past_runs_say_what_became_of_their_jobs(
+    served: Served, page: Page, type_: str, status: str, words: str
+) -> None:
+    body = {"name": unique("past"), "cron": "0 3 * * *", "type": type_}
+    schedule = served.client.post("/api/schedules", json=body).json()
+    served.client.post(f"/api/schedules/{schedule['id']}/trigger", json={}).raise_for_status()
+    page.goto(f"{served.url}/ui/schedules/{schedule['id']}")
+    row = page.locator("#occurrences tbody tr")
+    expect(row.locator(".status")).to_have_text(status)
+    expect(row.locator(".badge")).to_have_text("manual")
+    expect(row.locator(".says")).to_contain_text(words)
+    expect(row.get_by_role("link").first).to_have_attribute("href", re.compile("/ui/jobs/01"))
+    facts = page.locator("#facts")
+    expect(facts.locator("dt:text-is('Clock changes') + dd")).to_have_text("run once, as cron does")

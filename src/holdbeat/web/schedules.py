@@ -11,7 +11,7 @@ from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S
 from holdbeat.domain.views import endpoint_json, occurrence_json, schedule_json
 from holdbeat.observe.explain_schedule import explain_schedule
 from holdbeat.store.queue.templates import find_template
-from holdbeat.store.reads.find_schedules import ORDERS, STATES, PastRun, find_schedules, past_runs
+from holdbeat.store.reads.find_schedules import ORDERS, STATES, PastRun, find_schedules, past_runs, runs_of
 from holdbeat.store.schedules.endpoints import endpoint_health
 from holdbeat.store.schedules.occurrences import list_occurrences
 from holdbeat.store.schedules.schedule_reports import preview_schedule, preview_timetable
@@ -127,6 +127,7 @@ def _read_one(tx: Transaction, ask: Ask, *, endpoint: bool | None) -> dict[str, 
         if schedule.enabled and schedule.trouble is None
         else [],
         "occurrences": [occurrence_json(item) for item in page.items],
+        "results": runs_of(tx, [item.job_id for item in page.items if item.job_id]),
         "next_cursor": page.next_cursor,
         "health": endpoint_health(tx, schedule.id) if is_endpoint else None,
         "past": past[-20:],

@@ -171,3 +171,13 @@ def past_runs(tx: Transaction, schedule_ids: Sequence[str], most: int = OUTCOMES
     for schedule_id, job_id, status, started_at, finished_at, error in rows:
         runs[schedule_id].append(PastRun(job_id, status, tx.time(started_at), tx.time(finished_at), error))
     return {schedule_id: past[-most:] for schedule_id, past in runs.items()}
+
+
+def runs_of(tx: Transaction, job_ids: Sequence[str]) -> dict[str, PastRun]:
+    """What became of these jobs."""
+    rows = tx.rows(
+        "SELECT j.id, j.status, r.started_at, r.finished_at, r.error FROM jobs j LEFT JOIN job_runs r "
+        "ON r.job_id = j.id WHERE j.id IN :ids",
+        ids=job_ids,
+    )
+    return {row[0]: PastRun(row[0], row[1], tx.time(row[2]), tx.time(row[3]), row[4]) for row in rows}
