@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from holdbeat.settings import _BOUNDS, Settings
+from holdbeat.web.setting_words import MEANINGS
 
 ROOT = Path(__file__).parents[1]
 CLI = ROOT / "docs/reference/cli.md"
@@ -28,44 +29,6 @@ SETTINGS_BEGIN, SETTINGS_END = "<!-- settings: begin -->", "<!-- settings: end -
 MADE = "<!-- Made by `python -m tools.write_reference`: change the program, then run it. -->"
 EVERYWHERE = ("400", "401", "403", "404", "405", "413", "421", "422", "500", "503")
 """Refusals that the head of the page speaks of."""
-
-MEANINGS = {
-    "store": "where everything is kept: `sqlite:///file.db` or `postgresql://…`",
-    "host": "address to listen on; anything but loopback needs an API key",
-    "port": "port of the API and the dashboard; 0 takes a free one",
-    "slots": "how many jobs one worker process runs at once",
-    "http_slots": "how many calls on the resource `http` one worker process makes at once",
-    "concurrency": "limits over all workers: `resources:…`, `per_type:…`, `global:N`, `unlimited`",
-    "limits": "further limits over all workers: a table `[limits.NAME]` each",
-    "lease_s": "how long a claim is good without a heartbeat",
-    "heartbeat_s": "how often leases are renewed; must be shorter than the lease",
-    "grace_s": "how long recovery waits beyond the end of a lease",
-    "recover_s": "how often each process looks for work whose worker is gone",
-    "shutdown_grace_s": "how long a shutdown lets jobs finish before it asks them to end",
-    "direct_wait_s": "how long a direct request waits for a slot",
-    "reservation_s": "how long a reservation is good without its owner's sign of life",
-    "horizon_s": "how far ahead the trigger reads due times",
-    "trigger_batch": "how many due times are fired in one transaction",
-    "aging_s": "a waiting job gains one priority for each such period; 0 is off",
-    "starved_s": "how long direct requests may leave the queue no slot before an event `queue.starved` tells it",
-    "direct_burst": "after so many direct requests in a row a waiting job has the next slot; 0 is off",
-    "affinity_wait_s": "who has waited longer than this goes before a job of the affinity that a worker ran last",
-    "affinity_run": "how many jobs of one affinity a worker prefers in a row",
-    "retention_days": "how long ended work is kept; 0 keeps everything",
-    "suspend_s": "a handler that waits for less does so in place; for longer, its run ends meanwhile",
-    "allow_shell": "whether `shell` jobs may run",
-    "legacy_api": "whether the old `/jobs` routes answer",
-    "direct_routes": "extra paths for direct requests, `{path: type}`",
-    "gates": '[paths that are passed on](gates.md) to an upstream while a slot is held, as tables `[gates."/path"]`',
-    "exposed": "whether requests come from other machines: true, false, or auto (by host and proxy headers)",
-    "outbound_allow": "private or loopback hosts and networks that HTTP jobs and webhooks may call",
-    "allowed_hosts": "names by which the server may be called besides its address",
-    "artifact_dir": "folder for artifacts that all workers share",
-    "metrics_host": "address of `metrics_port`; there are no keys on it",
-    "metrics_port": "a port for `/metrics` of a process without an API, such as `holdbeat worker`; 0 takes a free one",
-    "log_level": "`debug`, `info`, `warning` or `error`",
-    "log_format": "`text`, or `json` with one object to a line",
-}
 
 
 def settings_table() -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import holdbeat
+from holdbeat.settings import Settings
 from tests.api.serving import Served, problem_of
 from tests.web.conftest import Complaints, keep, serve_at
 from tests.web.things import paths_of_everything
@@ -227,3 +229,10 @@ def test_the_reader_s_choice_of_light_or_dark_outlasts_the_page(served: Served, 
 
 def _name(path: str) -> str:
     return re.sub(r"\W+", "-", path).strip("-")[:20] or "overview"
+
+
+def test_the_page_of_settings_says_what_each_setting_means(served: Served) -> None:
+    text = served.client.get("/ui/settings").text
+    rows = re.findall(r'<td class="name"><code>(\w+)</code> <span class="muted small what">([^<`]*)</span>', text)
+    assert [name for name, _ in rows] == [field.name for field in fields(Settings) if field.name != "origins"]
+    assert all(meaning for _, meaning in rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -31,6 +32,7 @@ from holdbeat.store.webhooks.deliveries import PENDING_COUNTED, list_deliveries,
 from holdbeat.store.webhooks.subscriptions import list_webhooks
 from holdbeat.web.event_sentences import PROBLEMS, ROUTINE, sentences
 from holdbeat.web.request import Ask
+from holdbeat.web.setting_words import MEANINGS
 
 EVENTS_SHOWN = 100
 EVENTS_AT_ONCE = 500
@@ -42,6 +44,7 @@ SCOPES = {
     Scope.ADMIN: "also runs shell jobs and manages keys",
 }
 DEFAULTS = Settings()
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 PERIODS_H = {"hour": 1, "24 hours": 24, "7 days": 168}
 GONE_SHOWN = 20
 EVENT_KINDS = {"decisions": "Decisions", "problems": "Problems", "all": "Everything"}
@@ -162,7 +165,8 @@ def read_settings(tx: Transaction, ask: Ask) -> dict[str, Any]:
             text = without_secrets(_words(value))
             is_default = value == getattr(DEFAULTS, field.name)
             origin = settings.origins.get(field.name) or ("default" if is_default else "code")
-            rows.append({"name": field.name, "value": text or "–", "origin": origin})
+            meaning = _LINK.sub(r"\1", MEANINGS.get(field.name, "")).replace("`", "")
+            rows.append({"name": field.name, "value": text or "–", "origin": origin, "meaning": meaning})
     return {
         "rows": rows,
         "dialect": "SQLite" if tx.dialect == "sqlite" else "PostgreSQL",
