@@ -109,7 +109,7 @@ _PHRASES: dict[str, Callable[[Data], str]] = {
     events.PLAN_DECIDED: lambda data: str(data.get("sentence") or "planned"),
     events.TEMPLATE_ARCHIVED: lambda data: f"template {data.get('template_name') or ''} was archived",
     events.CLOCK_JUMPED: lambda data: f"the clock of {data.get('host') or 'a machine'} jumped by {_seconds(data)}",
-    events.WEBHOOK_FAILED: lambda data: f"a webhook was not delivered{_because(data)}",
+    events.WEBHOOK_FAILED: lambda data: f"webhook not delivered{_because(data)}",
     events.WEBHOOK_DISABLED: lambda data: f"a webhook was disabled{_because(data)}",
     events.KEY_CREATED: lambda data: f"the {data.get('scope')} key {data.get('key_name')} was created{_by(data)}",
     events.KEY_REVOKED: lambda data: f"the key {data.get('key_name')} was revoked{_by(data)}",
