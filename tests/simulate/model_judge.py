@@ -1,7 +1,8 @@
 """Holds every claim of a simulation against the model of the queue: the same jobs, in the same order.
 
-The model is built from the rows at the instant of the claim. Direct requests are not part of it: while one waits for a
-slot, and where a slot is free for it, only the checker judges.
+The model is built from the rows at the instant of the claim. A delayed job that was found due stays ready when the wall
+clock goes back behind its time afterwards; none may become ready before. Direct requests are not part of the model:
+while one waits for a slot, and where a slot is free for it, only the checker judges.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _QUEUED = (
     "WHERE status = 'QUEUED'"
 )
 _LEASED = "SELECT id, type, resource, acquired_at, partition, weight FROM leases"
-WAITS_FOR_OTHERS = 2
+_READY = "SELECT id FROM jobs WHERE status = 'QUEUED' AND hold = 0"
+READY, DELAYED, WAITS_FOR_OTHERS = range(3)
 
 
 def model_of(tx: Transaction, limits: Limits) -> QueueModel:
@@ -30,8 +32,9 @@ def model_of(tx: Transaction, limits: Limits) -> QueueModel:
     model = QueueModel(limits)
     for id_, type_, resource, priority, position, created_at, not_before, hold, partition, weight in tx.rows(_QUEUED):
         model.jobs[id_] = ModelJob(
-            id_, type_, resource, priority, position, tx.instant(created_at), 0, tx.time(not_before), None, None,
-            partition, weight, gated=hold == WAITS_FOR_OTHERS,
+            id_, type_, resource, priority, position, tx.instant(created_at), 0,
+            None if hold == READY else tx.time(not_before), None, None, partition, weight,
+            gated=hold == WAITS_FOR_OTHERS,
         )  # fmt: skip
     for id_, type_, resource, acquired_at, partition, weight in tx.rows(_LEASED):
         model.jobs[id_] = ModelJob(
@@ -47,7 +50,13 @@ def judged_claims(limits: Limits, differs: Callable[[str], None]) -> Any:
     def judged(tx: Transaction, vacancy: Vacancy) -> Filled:
         waiting = tx.one("SELECT 1 FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL LIMIT 1")
         model = None if waiting else model_of(tx, limits)
+        rows = tx.rows("SELECT id, not_before FROM jobs WHERE status = 'QUEUED' AND hold = :delayed", delayed=DELAYED)
+        not_due = {job_id for job_id, not_before in rows if tx.instant(not_before) > tx.now}
         filled = fill(tx, vacancy)
+        if not_due:
+            early = not_due.intersection(row[0] for row in tx.rows(_READY))
+            if early:
+                differs(f"{vacancy.worker_id} made {sorted(early)} ready before their time")
         if model is not None:
             expected = model.next_for(len(vacancy.slots), tuple(vacancy.types), tx.now)
             claimed = [claim.job.id for claim in filled.claims if claim.job is not None]
