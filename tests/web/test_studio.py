@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.api.serving import Served, open_gate, unique
 from tests.waiting import eventually
@@ -133,29 +133,59 @@ def test_the_timeline_zooms_into_what_is_dragged_over_and_goes_back_to_now(serve
     expect(page.locator("#told")).to_contain_text("in the last")
 
 
-def test_the_end_of_a_watched_job_is_notified_on_any_page(served: Served, browser: Browser) -> None:
+# The browser's own Notification, which notes what the browser says about each that it has shown.
+NOTE_SHOWN = """window.shown = []; window.Notification = class extends Notification {
+  constructor(...words) {
+    super(...words);
+    for (const name of ["show", "error"])
+      this.addEventListener(name, () => shown.push(`${name}: ${this.title} (${this.body}) ${this.tag}`));
+  }
+};"""
+
+
+def test_the_browser_shows_a_notification_of_the_end_of_a_watched_job_on_any_page(
+    served: Served, context: BrowserContext, page: Page
+) -> None:
     gate = unique("gate")
     job = served.submit("hold", {"gate": gate}, title="long story")
-    context = browser.new_context()
-    # What a person would see is kept instead of drawn: a browser without a screen has no place for it.
-    context.add_init_script(
-        "window.told = []; window.Notification = class { constructor(words) { told.push(words); } "
-        "static permission = 'granted'; static requestPermission() { return Promise.resolve('granted'); } };"
-    )
+    failing = served.submit("fail_for_good", {}, title="sad story", delay_s=3600)
+    context.grant_permissions(["notifications"], origin=served.url)
+    context.add_init_script(NOTE_SHOWN)
     try:
-        page = context.new_page()
-        page.goto(f"{served.url}/ui/jobs/{job['id']}")
-        page.get_by_role("button", name="Notify me").click()
-        expect(page.get_by_role("button", name="Watching")).to_have_attribute("aria-pressed", "true")
+        for one in (job, failing):
+            page.goto(f"{served.url}/ui/jobs/{one['id']}")
+            page.get_by_role("button", name="Notify me").click()
+            expect(page.get_by_role("button", name="Watching")).to_have_attribute("aria-pressed", "true")
+            expect(page.locator(".toast")).to_contain_text("You are notified when it ends.")
         page.goto(f"{served.url}/ui/settings")
         open_gate(gate)
-        expect(page.locator(".toast")).to_contain_text("long story: completed")
-        assert page.evaluate("told") == ["long story: completed"]
+        eventually(lambda: page.evaluate("shown.length") == 1)
+        assert page.evaluate("shown") == [f"show: long story: completed () {job['id']}"]
+        served.client.patch(f"/api/jobs/{failing['id']}", json={"not_before": None}).raise_for_status()
+        expect(page.locator(".toast", has_text="sad story: failed")).to_be_visible()
+        eventually(lambda: page.evaluate("shown.length") == 2)
+        error = served.job(failing["id"])["run"]["error"]
+        assert page.evaluate("shown[1]") == f"show: sad story: failed ({error}) {failing['id']}"
         page.goto(f"{served.url}/ui/jobs/{job['id']}")
         expect(page.get_by_role("button", name="Notify me")).to_have_count(0)
     finally:
         open_gate(gate)
-        context.close()
+
+
+def test_a_browser_that_may_show_no_notifications_says_so_and_the_page_tells(
+    served: Served, context: BrowserContext, page: Page
+) -> None:
+    gate = unique("gate")
+    job = served.submit("hold", {"gate": gate}, title="quiet story")
+    context.grant_permissions([], origin=served.url)  # all that is not named is denied
+    try:
+        page.goto(f"{served.url}/ui/jobs/{job['id']}")
+        page.get_by_role("button", name="Notify me").click()
+        expect(page.locator(".toast")).to_contain_text("This browser shows no notifications")
+        open_gate(gate)
+        expect(page.locator(".toast", has_text="quiet story: completed")).to_be_visible()
+    finally:
+        open_gate(gate)
 
 
 def _one_of_each_page(served: Served) -> list[str]:
