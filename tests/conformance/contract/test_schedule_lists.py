@@ -72,6 +72,14 @@ def test_the_last_runs_of_each_schedule_are_read_in_one_statement(
     assert [run.started_at for run in runs[often.id]] == started
     assert [run.status for run in runs[once.id]] == ["COMPLETED"]
     assert runs[never.id] == []
+    change(
+        store,
+        "INSERT INTO jobs (id, type, position, created_at, status, schedule_id) "
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) "
+        "SELECT 'j' || i, 'noop', i, :now, 'COMPLETED', 's' || (i % 100) FROM n",
+        now=clock.now(),
+    )
+    change(store, "ANALYZE")
     (plan,) = plans_of(store, past_runs, [often.id, once.id], 3)
     assert "jobs_schedule" in plan.indexes
 

@@ -36,7 +36,9 @@ async def enqueued(store: PersistenceAdapter, number: int = 0) -> Job:
 async def connect_loop(store: PostgresStore) -> None:
     """The first call goes to a writer, and has the connection for the next ones made."""
     await enqueued(store)
-    await asyncio.to_thread(eventually, lambda: store._single_jobs.loop_link._connection)
+    link = store._single_jobs.loop_link
+    # The thread that makes it gives it free a moment later.
+    await asyncio.to_thread(eventually, lambda: link._connection is not None and not link._in_use.locked())
 
 
 def calls_of_threads(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[object]:
@@ -193,6 +195,8 @@ def test_other_processes_are_told_behind_the_commit_and_what_that_comes_to_reach
 
     async def program() -> None:
         await connect_loop(store)
+        # The writer answers its caller before it tells other processes.
+        await asyncio.to_thread(eventually, lambda: sent_by_thread or None)
         let_the_next_one_notify()
         told.clear()
         sent_by_thread.clear()

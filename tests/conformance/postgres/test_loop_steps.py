@@ -36,8 +36,8 @@ async def connect_loop(store: PostgresStore, taken: Claim, name: str = "first") 
 
 
 def _is_connected(store: PostgresStore) -> bool:
-    connection = store._single_jobs.loop_link._connection
-    return connection is not None and not connection.closed
+    link = store._single_jobs.loop_link
+    return link._connection is not None and not link._connection.closed and not link._in_use.locked()
 
 
 @pytest.mark.rule("STEP-01", "STEP-03", "LEASE-03")
