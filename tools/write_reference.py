@@ -69,8 +69,8 @@ def cli_page() -> str:
         "",
         MADE,
         "",
-        "Tables for people, `--json` for programs. Verbs that read and steer work on the store itself, or on a server",
-        f"with `--server`. {EXIT_CODES_TEXT}",
+        "Commands print tables; with `--json` they print JSON. They work on the store directly, or on a server with",
+        f"`--server`. {EXIT_CODES_TEXT}",
         "",
     ]
     for name in cli.list_commands(context):

@@ -247,7 +247,7 @@ def flaky_page() -> Iterator[str]:
 
 
 def free_port(preferred: int) -> int:
-    """The wanted port, or any free one if somebody has it."""
+    """The wanted port, or any free one if it is in use."""
     for port in (preferred, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -265,7 +265,7 @@ def free_port(preferred: int) -> int:
 )
 @click.pass_obj
 def demo(obj: Any, port: int) -> None:
-    """Show everything at once: server, worker and dashboard with lively work, on a store that is thrown away."""
+    """Run a demonstration: server, worker and dashboard with example jobs, on a temporary store."""
     logging.basicConfig(level="ERROR")
     chosen = free_port(port)
     if port not in (0, chosen):

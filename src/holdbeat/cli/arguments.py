@@ -108,7 +108,7 @@ DURATION = Duration()
 
 
 class Instant(click.ParamType[str]):
-    """An instant; one without a zone is local time, as a person at a keyboard means it, and is told in UTC."""
+    """An instant; one without a zone is local time, and is sent in UTC."""
 
     name = "instant"
 

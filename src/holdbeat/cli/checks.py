@@ -185,7 +185,7 @@ def _disk(settings: Any, store: Any) -> Finding:
 
 
 def _readers(settings: Any, store: Any) -> Finding:
-    """Whether somebody reads the store in a transaction that does not end."""
+    """Whether a reader keeps a transaction open."""
     reader = store.read_sync(open_reader)
     if reader is not None:
         return WARNING, reader.detail, reader.remedy

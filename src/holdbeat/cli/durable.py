@@ -26,7 +26,7 @@ def signal(backend: Backend, job_id: str, name: str, payload: str | None) -> Any
 
 @click.command(epilog=example("holdbeat rerun JOB --from-step embed"))
 @click.argument("job_id", metavar="JOB")
-@click.option("--from-step", metavar="NAME", help="Begin at this step, with copies of those kept before it.")
+@click.option("--from-step", metavar="NAME", help="Begin at this step, with copies of the steps before it.")
 @printing(its_id)
 def rerun(backend: Backend, job_id: str, from_step: str | None) -> Any:
     """Run the chain of a JOB once more, as a new one: from its start, or from a step."""
@@ -36,7 +36,7 @@ def rerun(backend: Backend, job_id: str, from_step: str | None) -> Any:
 @click.command(epilog=example("holdbeat questions"))
 @printing(lambda page: [_questions_table(page["items"])])
 def questions(backend: Backend) -> Any:
-    """List the questions that handlers ask and nobody has answered."""
+    """List the questions of handlers that are not answered yet."""
     return backend.list_questions()
 
 
@@ -45,7 +45,7 @@ def questions(backend: Backend) -> Any:
 @click.argument("text", metavar="ANSWER")
 @printing(lambda answered: [f"Answered: {shown(answered['question'])}"])
 def answer(backend: Backend, question_id: str, text: str) -> Any:
-    """Answer a QUESTION: with a text, or with JSON where that is meant."""
+    """Answer a QUESTION, with text or with JSON."""
     return backend.answer_question(question_id, typed(text))
 
 
@@ -69,7 +69,7 @@ def _questions_table(items: list[Any]) -> Any:
 @click.argument("job_id", metavar="JOB")
 @printing(lambda page: [_steps_table(page["items"])])
 def steps(backend: Backend, job_id: str) -> Any:
-    """List the steps that a JOB's chain has kept, in order, and those in which it is."""
+    """List the stored steps of a JOB's chain, in order, and its current steps."""
     return backend.list_steps(job_id)
 
 
@@ -128,5 +128,5 @@ def _line(node: Mapping[str, Any], name: str | None) -> str:
 @click.argument("job_id", metavar="JOB")
 @printing(_tree)
 def graph(backend: Backend, job_id: str) -> Any:
-    """Print the graph around a JOB: under each job stand those that wait for it."""
+    """Print the graph around a JOB: below each job are the jobs that wait for it."""
     return backend.get_graph(job_id)

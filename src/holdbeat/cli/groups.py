@@ -57,13 +57,13 @@ def list_groups(backend: Backend, **filters: Any) -> Any:
 @GROUP
 @printing(_group, is_watched=True)
 def show_group(backend: Backend, group_id: str) -> Any:
-    """Show a GROUP with all its jobs, retries included."""
+    """Show a GROUP with all its jobs, including retries."""
     return backend.get_group(group_id)
 
 
 @groups.command("cancel", epilog=example("holdbeat groups cancel GROUP --reason 'wrong input'"))
 @GROUP
-@click.option("--reason", help="Why; it is kept with the jobs.")
+@click.option("--reason", help="The reason, stored with the jobs.")
 @printing(_group)
 def cancel(backend: Backend, group_id: str, reason: str | None) -> Any:
     """Cancel every unfinished job of a GROUP."""

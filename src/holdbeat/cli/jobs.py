@@ -32,21 +32,21 @@ filters = with_options(
     ),
     click.option("--type", help="Only jobs of this type.", shell_complete=job_types),
     click.option("--resource", help="Only jobs on this resource."),
-    click.option("--schedule-id", help="Only jobs that this schedule made."),
+    click.option("--schedule-id", help="Only jobs of this schedule."),
     click.option("--group-id", help="Only members of this group."),
-    click.option("--template-id", help="Only jobs made from this template."),
-    click.option("--priority", metavar="N or N..M", help="Only jobs of this priority, or of these."),
+    click.option("--template-id", help="Only jobs created from this template."),
+    click.option("--priority", metavar="N or N..M", help="Only jobs of this priority, or of this range."),
     click.option("--label", multiple=True, metavar="NAME=VALUE", help="Only with this label; may be repeated."),
 )
-DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print which they would be.")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print the jobs; change nothing.")
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.command(epilog=example("holdbeat jobs --status FAILED --limit 10", "holdbeat jobs --find fox --watch"))
 @click.option("--find", "q", metavar="TEXT", help="Only jobs with this in title, id, type, label or params.")
-@click.option("--since", "created_after", type=INSTANT, metavar="WHEN", help="Only jobs made after this time.")
-@click.option("--until", "created_before", type=INSTANT, metavar="WHEN", help="Only jobs made before this time.")
-@click.option("--order", type=click.Choice(["newest", "oldest"]), help="Which come first; the newest by default.")
+@click.option("--since", "created_after", type=INSTANT, metavar="WHEN", help="Only jobs created after this time.")
+@click.option("--until", "created_before", type=INSTANT, metavar="WHEN", help="Only jobs created before this time.")
+@click.option("--order", type=click.Choice(["newest", "oldest"]), help="Which jobs come first (newest).")
 @filters
 @printing(lambda page: [jobs_table(page["items"])], is_paged=True)
 def jobs(backend: Backend, **options: Any) -> Any:
@@ -56,7 +56,7 @@ def jobs(backend: Backend, **options: Any) -> Any:
 
 @click.command(epilog=example("holdbeat show 01977e3c-5f2a-7c31-b3a8-0d5c6f0a9e11"))
 @click.argument("job_id", metavar="JOB")
-@click.option("--events", "with_events", is_flag=True, help="Also its events.")
+@click.option("--events", "with_events", is_flag=True, help="Print its events too.")
 @click.option("--artifact", metavar="NAME", help="Print this artifact of its run, and nothing else.")
 @WATCH
 @JSON
@@ -98,7 +98,7 @@ def show_job(
 @click.argument("job_ids", nargs=-1, metavar="[JOB]...")
 @click.option("--filter", "by_filter", is_flag=True, help="Cancel all that match the options below.")
 @filters
-@click.option("--reason", help="Why; it is kept with the job.")
+@click.option("--reason", help="The reason, stored with the job.")
 @DRY_RUN
 @YES
 @JSON
@@ -177,8 +177,8 @@ def _bulk(result: Mapping[str, Any], done: str, dry_run: bool) -> list[Any]:
 
 @click.command(epilog=example("holdbeat retry JOB", "holdbeat retry --filter --status FAILED --type embed --yes"))
 @click.argument("job_ids", nargs=-1, metavar="[JOB]...")
-@click.option("--fresh", is_flag=True, help="Drop the steps that its chain has kept.")
-@click.option("--from-step", metavar="STEP", help="Drop this step and those kept after it.")
+@click.option("--fresh", is_flag=True, help="Drop all stored steps of its chain.")
+@click.option("--from-step", metavar="STEP", help="Drop this step and those stored after it.")
 @click.option("--filter", "by_filter", is_flag=True, help="Retry all that match the options below.")
 @filters
 @click.option("--error-kind", multiple=True, help="Only runs that failed like this, e.g. timeout; may be repeated.")
@@ -221,9 +221,9 @@ def retry(
 
 @click.command(epilog=example("holdbeat move JOB --to top", "holdbeat move JOB --before OTHER_JOB"))
 @click.argument("job_id", metavar="JOB")
-@click.option("--before", metavar="JOB", help="Put it before this one.")
-@click.option("--after", metavar="JOB", help="Put it after this one.")
-@click.option("--to", metavar="top|bottom|INDEX", help="Put it to the top, the bottom, or an index from 0.")
+@click.option("--before", metavar="JOB", help="Move it before this job.")
+@click.option("--after", metavar="JOB", help="Move it after this job.")
+@click.option("--to", metavar="top|bottom|INDEX", help="Move it to the top, the bottom, or an index from 0.")
 @printing(lambda job: [f"{job['id']} is at position {job['position']} of priority {job['priority']}."])
 def move(backend: Backend, job_id: str, before: str | None, after: str | None, to: str | None) -> Any:
     """Move a QUEUED JOB within its priority."""

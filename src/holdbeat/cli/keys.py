@@ -21,9 +21,9 @@ def keys() -> None:
 
 
 @keys.command("create", epilog=example("holdbeat keys create --name deploy --scope write"))
-@click.option("--name", help="Whose key it is; shown in lists (the name of its scope).")
+@click.option("--name", help="The owner, shown in lists (the name of the scope).")
 @click.option("--scope", type=click.Choice(["read", "write", "admin"]), default="write", help="What it may do (write).")
-@click.option("--expires", metavar="DURATION", help="After how long it is refused: 12h, 30d, … (never).")
+@click.option("--expires", metavar="DURATION", help="When it expires: 12h, 30d, … (never).")
 @JSON
 @reaching_or_creating
 def create(backend: Backend, name: str | None, scope: str, expires: str | None, as_json: bool) -> None:
@@ -47,7 +47,7 @@ _COLUMNS: Columns = (
 @JSON
 @reaching
 def list_keys(backend: Backend, as_json: bool) -> None:
-    """List all keys by their first characters, revoked ones included."""
+    """List all keys by their first characters, including revoked ones."""
     show_list(backend.list_keys, items_table(_COLUMNS), as_json=as_json)
 
 

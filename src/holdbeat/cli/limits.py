@@ -37,7 +37,7 @@ def list_limits(backend: Backend) -> Any:
 @click.option("--type", help="Covers the work of this job type.")
 @click.option("--everything", is_flag=True, help="For a new limit: covers all work.")
 @click.option("--slots", type=click.IntRange(0), help="How many may run at once.")
-@click.option("--rate", metavar="COUNT/TIME", help="How many may start in a time, e.g. 60/m or 5/10s.")
+@click.option("--rate", metavar="COUNT/TIME", help="How many may start in a period, e.g. 60/m or 5/10s.")
 @click.option("--burst", type=click.IntRange(0), help="How many more may start early.")
 @click.option("--per-partition/--whole", default=None, help="Count each partition by itself.")
 @click.option("--fair/--in-order", default=None, help="Let partitions of one priority take turns.")
@@ -58,7 +58,7 @@ def set_limit(
     weights: tuple[str, ...],
     **options: Any,
 ) -> Any:
-    """Set fields of the limit NAME; running workers obey at once."""
+    """Set fields of the limit NAME; running workers follow it at once."""
     known = {limit["name"]: limit for limit in backend.list_limits()["items"]}.get(name)
     if known is None and not (options["resource"] or options["type"] or everything):
         raise click.UsageError(
@@ -81,7 +81,7 @@ def set_limit(
 @JSON
 @reaching
 def reset_limit(backend: Backend, name: str, as_json: bool) -> None:
-    """Take back what was set for the limit NAME: what settings declare holds again."""
+    """Reset the limit NAME to what the settings declare."""
     show(backend.reset_limit(name), lambda answer: _after_reset(name, answer), as_json=as_json)
 
 
@@ -136,7 +136,7 @@ def _slots(limit: Any) -> str:
 
 
 def _next_start(limit: Any) -> str:
-    """When something may start again: by the rate, or because who was called asked for a pause."""
+    """When something may start again: the next start of the rate, and the ends of throttles."""
     throttled = [
         f"{shown(throttle['partition'] or 'no partition')} throttled until {instant(throttle['until'])}"
         for throttle in limit["throttled"][:3]

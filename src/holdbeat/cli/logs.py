@@ -82,7 +82,7 @@ def chunk_text(chunk: Any) -> str:
 )
 @click.argument("text", required=False)
 @click.option("--name", multiple=True, help="Only events of this name, e.g. run.ended; may be repeated.")
-@click.option("--actor", help="Only acts of this key, person or program; a part of the name is enough.")
+@click.option("--actor", help="Only events caused by this key, person or program; a part of the name is enough.")
 @click.option("--job", "job_id", metavar="JOB", help="Only events of this job.")
 @click.option("--schedule", "schedule_id", metavar="ID", help="Only events of this schedule.")
 @click.option("--worker", "worker_id", metavar="ID", help="Only events of this worker.")

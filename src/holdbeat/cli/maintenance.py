@@ -31,7 +31,7 @@ _REPAIRS = {
 @JSON
 @on_store
 def recover(settings: Any, store: Any, as_json: bool) -> None:
-    """Look once for work whose worker is gone, let it end in order, and print what was repaired.
+    """Look once for work of dead workers, repair it, and print what was repaired.
 
     Every serve and worker process does this by itself, all the time; this is for a store that none of them uses.
     """
@@ -122,7 +122,7 @@ def prune(settings: Any, store: Any, older_than_days: float | None, yes: bool, a
 @JSON
 @click.pass_obj
 def migrate(obj: Any, /, store: str | None, check: bool, as_json: bool) -> None:
-    """Bring a store's schema up to date, or make an empty store. Migrations go forward only."""
+    """Bring a store's schema up to date, or create an empty store. Migrations go forward only."""
     from holdbeat.store.maintenance.inspection import schema_state
 
     settings = obj.settings({"store": store})
@@ -178,14 +178,12 @@ def backup(settings: Any, store: Any, target: str, as_json: bool) -> None:
 
 @click.command(epilog=example("holdbeat restore /var/backups/holdbeat-monday.db --store sqlite:///holdbeat.db"))
 @click.argument("backup_path", metavar="BACKUP", type=click.Path(dir_okay=False))
-@click.option(
-    "--force", is_flag=True, help="Put it in the place of the store that is there; that one is kept beside it."
-)
+@click.option("--force", is_flag=True, help="Replace the store that is there; it is kept beside the new one.")
 @STORE
 @JSON
 @click.pass_obj
 def restore(obj: Any, /, backup_path: str, store: str | None, force: bool, as_json: bool) -> None:
-    """Verify a BACKUP and make it the store. A store that somebody uses is never overwritten."""
+    """Verify a BACKUP and make it the store. A store in use is never overwritten."""
     from holdbeat.domain.clock import SystemClock
     from holdbeat.store.maintenance.backup import restore as put_back
     from holdbeat.store.opening import sqlite_path
@@ -231,7 +229,7 @@ def _say_missing(copied: Any) -> None:
 
 @click.command("move-store", epilog=example("holdbeat move-store --store sqlite:///holdbeat.db postgresql:///holdbeat"))
 @click.argument("target", metavar="POSTGRESQL_URL")
-@click.option("--artifact-dir", help="A folder that all workers share; without it artifacts go into the database.")
+@click.option("--artifact-dir", help="A folder that all workers share (artifacts go into the database).")
 @STORE
 @JSON
 @click.pass_obj

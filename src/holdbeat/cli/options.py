@@ -28,7 +28,7 @@ WATCH = click.option(
     help="Repeat until Ctrl-C (every 2 s).",
 )
 LIMIT = click.option("--limit", type=click.IntRange(1, 500), help="How many at most (50).")
-CURSOR = click.option("--cursor", help="Continue a list: the cursor that the page before printed.")
+CURSOR = click.option("--cursor", help="Continue a list from the cursor of the previous page.")
 
 
 class ListingGroup(click.Group):

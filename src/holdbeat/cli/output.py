@@ -61,7 +61,7 @@ def escaped_json(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value of somebody else as one line of plain characters."""
+    """A foreign value as one line of plain characters."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -312,7 +312,7 @@ def show_list(
 
 @contextmanager
 def bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, nothing elsewhere; gives a function that is told how much is done of how much."""
+    """A progress bar on a terminal, nothing elsewhere; gives a function that takes the amount done and the total."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -362,7 +362,7 @@ def say_what_next() -> None:
 
 
 def confirm(sentence: str, *, yes: bool) -> None:
-    """Asks before something that cannot be undone; who cannot be asked must have said `--yes`."""
+    """Asks before something that cannot be undone; without a terminal `--yes` is required."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -34,12 +34,12 @@ def _pauses(answer: Mapping[str, Any]) -> list[Any]:
 
 
 @queue.command("pause", epilog=example("holdbeat queue pause --resource ollama --reason 'model upgrade'"))
-@click.option("--resource", help="Only this resource; without it everything.")
-@click.option("--reason", help="Why; shown with the pause.")
+@click.option("--resource", help="Only this resource (everything).")
+@click.option("--reason", help="The reason, shown with the pause.")
 @JSON
 @reaching
 def pause(backend: Backend, resource: str | None, reason: str | None, as_json: bool) -> None:
-    """Start no more jobs; running jobs go on, and so do direct requests."""
+    """Start no more jobs. Running jobs and direct requests continue."""
     show(backend.pause_queue(resource, reason=reason), _pauses, as_json=as_json)
     if resource is not None:
         _warn_of_unused(backend, resource)
@@ -64,7 +64,7 @@ def _warn_of_unused(backend: Backend, resource: str) -> None:
 
 
 @queue.command("resume", epilog=example("holdbeat queue resume --resource ollama"))
-@click.option("--resource", help="Only this resource; without it the pause of everything.")
+@click.option("--resource", help="Only this resource (the pause of everything).")
 @printing(_pauses)
 def resume(backend: Backend, resource: str | None) -> Any:
     """End a pause."""
@@ -75,5 +75,5 @@ def resume(backend: Backend, resource: str | None) -> Any:
 @click.argument("job_ids", nargs=-1, required=True, metavar="JOB...")
 @printing(lambda answer: [jobs_table(answer["items"])])
 def reorder(backend: Backend, job_ids: tuple[str, ...]) -> Any:
-    """Reorder QUEUED JOBs of one priority: they exchange their places among themselves, in this order."""
+    """Put QUEUED JOBs of one priority into this order, on the places that they hold together."""
     return backend.reorder_queue(job_ids)

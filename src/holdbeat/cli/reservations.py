@@ -74,13 +74,13 @@ def list_reservations(backend: Backend, **filters: Any) -> Any:
 @RESERVATION
 @printing(its_fields, is_watched=True)
 def show_reservation(backend: Backend, reservation_id: str) -> Any:
-    """Show a reservation: how it stands, or how it ended."""
+    """Show the state of a reservation."""
     return backend.get_reservation(reservation_id)
 
 
 @reservations.command("cancel", epilog=example("holdbeat reservations cancel RESERVATION --reason 'too late'"))
 @RESERVATION
-@click.option("--reason", help="Why; whoever waits for it is told.")
+@click.option("--reason", help="The reason, sent to the waiting client.")
 @printing(_end)
 def cancel(backend: Backend, reservation_id: str, reason: str | None) -> Any:
     """Cancel a reservation, whether it waits or has its slot."""
@@ -93,7 +93,7 @@ def cancel(backend: Backend, reservation_id: str, reason: str | None) -> Any:
 @WAIT
 @printing(lambda slot: [f"{slot['id']} holds a slot of {shown(slot['resource'])} until {instant(slot['expires_at'])}"])
 def take(backend: Backend, resource: str, ttl_s: float, wait_s: float | None) -> Any:
-    """Borrow the next free slot of RESOURCE for work of your own, ahead of the queue. Extend it, then release it."""
+    """Borrow the next free slot of RESOURCE for your own work, ahead of the queue. Extend it, then release it."""
     return backend.reserve_slot(resource, ttl_s=ttl_s, wait_s=wait_s)
 
 
@@ -110,7 +110,7 @@ def extend(backend: Backend, reservation_id: str, ttl_s: float | None) -> Any:
 @RESERVATION
 @printing(_end)
 def release(backend: Backend, reservation_id: str) -> Any:
-    """Give a borrowed slot back."""
+    """Release a borrowed slot."""
     return backend.release_reservation(reservation_id)
 
 

@@ -49,9 +49,11 @@ def _add_lists(group: click.Group, noun: str, kind: Kind) -> None:
     plural = f"{noun}s"
 
     @group.command("list", epilog=example(f"holdbeat {plural} list --paused"), help=f"List {plural}, newest first.")
-    @click.option("--enabled/--disabled", default=None, help="Only those that are.")
-    @click.option("--paused/--not-paused", default=None, help="Only those that are.")
-    @click.option("--failing/--not-failing", default=None, help="Only those whose last runs failed, or did not.")
+    @click.option("--enabled/--disabled", default=None, help="Only enabled, or only disabled ones.")
+    @click.option("--paused/--not-paused", default=None, help="Only paused ones, or only the others.")
+    @click.option(
+        "--failing/--not-failing", default=None, help="Only those whose last runs failed, or only the others."
+    )
     @click.option("--label", metavar="NAME=VALUE", help="Only those with this label.")
     @click.option("--find", "q", metavar="TEXT", help="Only those with this in name, type, label, id or URL.")
     @printing(_many, is_paged=True)
@@ -109,7 +111,7 @@ def _add_pause(group: click.Group, noun: str, kind: Kind) -> None:
     @OPTIONAL_NAME
     @label_option
     @click.option("--until", type=INSTANT, help="Resume at this instant.")
-    @click.option("--reason", help="Why.")
+    @click.option("--reason", help="The reason.")
     @JSON
     @reaching
     def pause(backend: Backend, name: str | None, label: str | None, as_json: bool, **options: Any) -> None:
@@ -160,11 +162,11 @@ def _add_hint(group: click.Group, noun: str, kind: Kind) -> None:
         help=f"Ask the adaptive {noun} NAME for another interval, for a run at a time, or both.",
     )
     @NAME
-    @click.option("--interval", "interval_s", type=DURATION, help="Run this often for a while.")
+    @click.option("--interval", "interval_s", type=DURATION, help="Run at this interval until the hint expires.")
     @click.option("--next-run-at", type=INSTANT, help="Run at this instant, once.")
-    @click.option("--ttl", "ttl_s", type=DURATION, help="How long the hint lives.")
-    @click.option("--reason", help="Why.")
-    @click.option("--clear", is_flag=True, help="Drop its hints instead.")
+    @click.option("--ttl", "ttl_s", type=DURATION, help="How long the hint is valid.")
+    @click.option("--reason", help="The reason.")
+    @click.option("--clear", is_flag=True, help="Remove its hints instead.")
     @printing(_one)
     def hint(backend: Backend, name: str, clear: bool, **options: Any) -> Any:
         methods = kind(backend)
@@ -235,7 +237,7 @@ def _add_preview(group: click.Group, noun: str, kind: Kind) -> None:
     @click.option("--interval", "interval_s", type=DURATION)
     @click.option("--timezone", metavar="ZONE")
     @click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]))
-    @click.option("--after", metavar="INSTANT", help="Those after this instant; without an offset in the zone.")
+    @click.option("--after", metavar="INSTANT", help="Due times after this instant; in the zone without an offset.")
     @printing(_preview)
     def preview(backend: Backend, name: str | None, n: int | None, **timetable: Any) -> Any:
         options = without_none(timetable)

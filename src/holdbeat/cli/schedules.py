@@ -34,18 +34,22 @@ def endpoints() -> None:
 
 _timing = with_options(
     click.option("--cron", metavar="EXPRESSION", help="Run at these times, e.g. '0 3 * * *'."),
-    click.option("--interval", "interval_s", type=DURATION, help="Run every so often, e.g. 5m."),
+    click.option("--interval", "interval_s", type=DURATION, help="Run at this interval, e.g. 5m."),
     click.option("--timezone", metavar="ZONE", help="The zone of the cron expression, e.g. Europe/Vienna."),
-    click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]), help="What a change of clocks does."),
-    click.option("--jitter", "jitter_s", type=DURATION, help="Spread fires over this long."),
-    click.option("--start-at", metavar="INSTANT", help="Not before this instant; without an offset in its zone."),
-    click.option("--end-at", metavar="INSTANT", help="Not after this instant; without an offset in its zone."),
+    click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]), help="What to do when clocks change."),
+    click.option("--jitter", "jitter_s", type=DURATION, help="Delay each run by up to this, to spread the load."),
+    click.option(
+        "--start-at", metavar="INSTANT", help="No run before this instant; in the schedule's zone without an offset."
+    ),
+    click.option(
+        "--end-at", metavar="INSTANT", help="No run after this instant; in the schedule's zone without an offset."
+    ),
     click.option("--min-interval", "min_interval_s", type=DURATION, help="Never run more often than this."),
     click.option("--max-interval", "max_interval_s", type=DURATION, help="Never run less often than this."),
     click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first."),
-    click.option("--webhook-url", help="Tell this address how its jobs end."),
+    click.option("--webhook-url", help="Send a webhook to this URL when a job of it ends."),
     click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated."),
-    click.option("--fields", "more", metavar="JSON|@FILE|-", help="Any fields of the API; options go over them."),
+    click.option("--fields", "more", metavar="JSON|@FILE|-", help="Any fields of the API; options override them."),
 )
 VERSION = click.option("--version", type=int, help="Refuse if it was changed since this version.")
 
@@ -57,16 +61,16 @@ def _request(more: str | None, label_words: tuple[str, ...], **options: Any) -> 
 
 _work_options = with_options(
     click.option("--params", "source", metavar="JSON|@FILE|-", help="Params of its jobs, as a JSON object."),
-    click.option("--template", help="Make its jobs from this template instead of a TYPE."),
+    click.option("--template", help="Create its jobs from this template instead of a TYPE."),
     click.option("--resource", help="The resource whose slot its jobs need."),
     click.option("--timeout", "timeout_s", type=DURATION, help="End a run after this long."),
     click.option(
         "--cancel-grace", "cancel_grace_s", type=DURATION, help="Kill a cancelled handler after this long."
     ),
     click.option("--overlap", type=click.Choice(["allow", "skip", "queue_one", "cancel_previous"]),
-                 help="What to do while the job before is unfinished."),
+                 help="What to do while the previous job is unfinished."),
     click.option("--catch-up", type=click.Choice(["latest", "none", "all"]), help="What to do about missed times."),
-    click.option("--misfire-grace", "misfire_grace_s", type=DURATION, help="Up to this late a time is not missed."),
+    click.option("--misfire-grace", "misfire_grace_s", type=DURATION, help="A due time up to this late is not missed."),
     click.option("--adaptive/--fixed", default=None, help="Whether hints, clamps and backoff may move its runs."),
 )  # fmt: skip
 _call_options = with_options(

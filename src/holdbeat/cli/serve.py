@@ -76,12 +76,14 @@ def _greet(settings: Any, app: str | None, *, has_worker: bool, has_api: bool) -
 @click.argument("app", required=False)
 @_process_options
 @click.option("--resources", help="Only jobs on these resources, separated by commas.")
-@click.option("--processes", type=click.IntRange(min=1), help="Run so many worker processes, each with --slots slots.")
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="Run this many worker processes, each with --slots slots."
+)
 @click.option("--metrics-port", type=int, help="Serve /metrics on this port of loopback, for Prometheus.")
 @click.option("--metrics-host", help="Serve /metrics on this address instead; it asks for no key.")
 @click.pass_obj
 def worker(obj: Any, /, app: str | None, resources: str | None, processes: int | None, **flags: Any) -> None:
-    """Add a worker process on the same store; as many as you like, on as many machines as PostgreSQL serves.
+    """Run a worker process. Start as many as you like; on PostgreSQL, on as many machines as you like.
 
     APP is module:name of your App, e.g. example:app.
     """

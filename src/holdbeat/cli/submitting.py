@@ -27,43 +27,50 @@ from holdbeat.cli.waiting import ticking, wait_in_sight
     )
 )
 @click.argument("words", nargs=-1, metavar="[TYPE] [KEY=VALUE]...", shell_complete=job_types)
-@click.option("--template", help="Make it from this template instead of a type.")
-@click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object; KEY=VALUE goes over them.")
+@click.option("--template", help="Create it from this template instead of a type.")
+@click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object; KEY=VALUE overrides them.")
 @click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first.")
 @click.option("--resource", help="The resource whose slot it needs.")
-@click.option("--delay", "delay_s", type=DURATION, help="Not before this long from now, e.g. 90s or 1h30m.")
+@click.option(
+    "--delay", "delay_s", type=DURATION, help="Do not start before this much time has passed, e.g. 90s or 1h30m."
+)
 @click.option(
     "--not-before",
     type=INSTANT,
-    help="Not before this instant, e.g. 2026-01-31T09:30:00Z; without a zone it is local time.",
+    help="Do not start before this instant, e.g. 2026-01-31T09:30:00Z; local time without a zone.",
 )
 @click.option("--timeout", "timeout_s", type=DURATION, help="End the run after this long.")
-@click.option("--max-attempts", type=click.IntRange(0, 1000), help="How often it is retried after failures.")
+@click.option("--max-attempts", type=click.IntRange(0, 1000), help="How many times it is retried after failures.")
 @click.option(
-    "--idempotency-key", "--key-idempotency", "idempotency_key", help="The same key again finds the same job."
+    "--idempotency-key",
+    "--key-idempotency",
+    "idempotency_key",
+    help="A second submission with this key finds the same job.",
 )
 @click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated.")
-@click.option("--title", help="One line that lists show instead of its params.")
-@click.option("--partition", help="By which limits may count it, e.g. a customer.")
+@click.option("--title", help="Its title in lists, instead of its params.")
+@click.option("--partition", help="The partition by which limits count it, e.g. a customer.")
 @click.option("--weight", type=click.IntRange(1, 1000), help="How many slots of its resource it takes.")
 @click.option("--preempt", is_flag=True, default=None, help="May interrupt a preemptible job of lower priority.")
-@click.option("--webhook-url", help="Tell this address how it ends.")
+@click.option("--webhook-url", help="Send a webhook to this URL when it ends.")
 @click.option(
     "--after", "upstreams", multiple=True, metavar="[NAME=]JOB",
-    help="Start when this job has ended; may be repeated. Its result is read as NAME.",
+    help="Start when this job has ended; may be repeated. The handler reads its result as NAME.",
 )  # fmt: skip
 @click.option("--after-group", "upstream_groups", multiple=True, metavar="[NAME=]GROUP", help="The same for a group.")
 @click.option(
     "--on-upstream", type=click.Choice(("cancel", "skip", "run")),
-    help="What to do if one of these does not complete; cancel unless you say otherwise.",
+    help="What to do if one of these does not complete (cancel).",
 )  # fmt: skip
-@click.option("--unique-key", help="At most one job with this key waits, or is unfinished.")
-@click.option("--unique-while", type=click.Choice(("queued", "unfinished")), help="How long it has the key.")
+@click.option("--unique-key", help="Let only one job with this key wait, or be unfinished.")
+@click.option("--unique-while", type=click.Choice(("queued", "unfinished")), help="How long it holds the key.")
 @click.option(
     "--on-duplicate", type=click.Choice(("return", "refuse", "replace", "push_back")),
-    help="What to do if a job has the key.",
+    help="What to do if another job holds the key.",
 )  # fmt: skip
-@click.option("--max-wait", "max_wait_s", type=DURATION, help="push_back moves the start no further than this in all.")
+@click.option(
+    "--max-wait", "max_wait_s", type=DURATION, help="Let push_back delay the start by at most this, in total."
+)
 @click.option("--expires-in", "expires_in_s", type=DURATION, help="Skip it if it has not started after this long.")
 @click.option("--expires-at", type=INSTANT, help="Skip it if it has not started by this instant.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended; exit 1 unless it is COMPLETED or SKIPPED.")
@@ -85,9 +92,9 @@ def submit(
 ) -> None:
     """Submit a job: its TYPE, and its params as KEY=VALUE.
 
-    A value that is JSON is taken as JSON (3, true, [1,2]), anything else as the text that it is. Where the type takes
-    a text and no such JSON, 3 is the text as well; where it takes both, write '"3"' for the text. A TYPE that begins
-    with a dash comes after two dashes: holdbeat submit -- --odd-name.
+    A value that is valid JSON is read as JSON (3, true, [1,2]), anything else as text. Where a param takes only text,
+    3 is text as well; where it takes both, write '"3"' for the text. A TYPE that begins with a dash follows two dashes:
+    holdbeat submit -- --odd-name.
     """
     words, type_ = _type_and_words(words, fields["template"])
     request = {
@@ -133,7 +140,7 @@ def _type_and_words(words: tuple[str, ...], template: str | None) -> tuple[tuple
 )
 @click.argument("type_", metavar="TYPE", shell_complete=job_types)
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object; KEY=VALUE goes over them.")
+@click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object; KEY=VALUE overrides them.")
 @click.option("--wait-timeout", "wait_s", type=DURATION, help="Wait no longer than this for a slot.")
 @click.option("--preempt", is_flag=True, help="May interrupt a preemptible job if no slot is free.")
 @click.option("--stream", "streams", is_flag=True, help="Print what the handler emits, as it does so.")

@@ -1,4 +1,4 @@
-"""What somebody means who types a verb or an option that does not exist."""
+"""Suggestions for a mistyped verb or option."""
 
 from __future__ import annotations
 

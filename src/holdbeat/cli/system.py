@@ -67,7 +67,7 @@ def _attention(page: Mapping[str, Any]) -> list[Any]:
 @JSON
 @reaching
 def attention(backend: Backend, seen: str | None, all_seen: bool, watch: float | None, as_json: bool) -> None:
-    """List what a person should look at, since when, and what to do about it."""
+    """List what needs attention, since when, and what to do about it."""
     if seen is not None or all_seen:
         backend.mark_attention_seen(None if all_seen else seen)
     show_list(backend.list_attention, _attention, as_json=as_json, watch=watch)
@@ -82,7 +82,7 @@ _WORKER_COLUMNS: Columns = (
 
 
 @click.command(epilog=example("holdbeat workers --all"))
-@click.option("--all", "every", is_flag=True, help="Also those that have ended or fallen silent.")
+@click.option("--all", "every", is_flag=True, help="Include workers that have ended or stopped sending heartbeats.")
 @printing(items_table(_WORKER_COLUMNS, leaves=("heartbeat", "pid", "host", "resources", "kind")), is_watched=True)
 def workers(backend: Backend, every: bool) -> Any:
     """List the workers that are alive."""

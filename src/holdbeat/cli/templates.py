@@ -29,7 +29,7 @@ _fields = with_options(
     click.option("--cancel-grace", "cancel_grace_s", type=DURATION, help="Kill a cancelled handler after this long."),
     click.option("--timeout", "timeout_s", type=DURATION, help="End a run after this long."),
     click.option("--retry-policy", metavar="JSON", help='E.g. {"max_attempts": 5}.'),
-    click.option("--webhook-url", help="Tell this address how its jobs end."),
+    click.option("--webhook-url", help="Send a webhook to this URL when a job of it ends."),
     click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated."),
     click.option("--description", help="What it is for."),
 )

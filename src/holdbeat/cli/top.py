@@ -63,8 +63,8 @@ class View:
 def top(backend: Backend, every: float, once: bool, as_json: bool) -> None:
     """Show slots, queue, direct requests, workers and schedules, live.
 
-    Keys: q quits, space holds the picture, + and - change how often it is drawn, w, n and l hide and show workers,
-    next runs and limits. Ids are short: every verb takes the end of an id.
+    Keys: q quits, space pauses the display, + and - change how often it is updated, w, n and l hide and show workers,
+    next runs and limits. Ids are shortened: every verb takes the end of an id.
     """
     if as_json:
         print_json(_look(backend))

@@ -34,7 +34,7 @@ def webhooks() -> None:
 @SECRET
 @printing(_new_secret)
 def add(backend: Backend, url: str, events: tuple[str, ...], secret: str | None) -> Any:
-    """Subscribe a URL. Its secret is printed now, and never again."""
+    """Subscribe a URL. Its secret is printed only now."""
     return backend.create_webhook(url, events=events or None, secret=secret)
 
 
@@ -70,7 +70,7 @@ def edit(backend: Backend, webhook_id: str, events: tuple[str, ...], **options: 
 @SECRET
 @printing(_new_secret)
 def rotate(backend: Backend, webhook_id: str, secret: str | None) -> Any:
-    """Give a WEBHOOK a new secret, printed once; the old one signs too for a day."""
+    """Give a WEBHOOK a new secret, printed once. The old one is also used for a day."""
     return backend.rotate_webhook(webhook_id, secret=secret)
 
 
@@ -83,7 +83,7 @@ def test(backend: Backend, webhook_id: str) -> Any:
 
 
 @webhooks.command("secret", epilog=example("holdbeat webhooks secret", "holdbeat webhooks secret --rotate"))
-@click.option("--rotate", "is_rotated", is_flag=True, help="Make a new one; the old one signs too for a day.")
+@click.option("--rotate", "is_rotated", is_flag=True, help="Create a new one; the old one is also used for a day.")
 @printing(its_fields)
 def secret(backend: Backend, is_rotated: bool) -> Any:
     """Show the server's own secret, which signs messages to a plain webhook URL."""
