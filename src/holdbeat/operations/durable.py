@@ -35,7 +35,7 @@ def list_steps(tx: Transaction, context: OperationContext, job_id: str) -> Any:
 
 @reads
 def list_questions(tx: Transaction, context: OperationContext) -> Any:
-    """List the questions that handlers ask and nobody has answered, the oldest first; at most 500."""
+    """List the questions of handlers that are not answered yet, the oldest first; at most 500."""
     return {"items": [question_json(question) for question in open_questions(tx)]}
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @writes
 def create_group(tx: Transaction, context: OperationContext, request: Mapping[str, Any]) -> Any:
-    """Submit several jobs as a group: one after the other, or side by side."""
+    """Submit several jobs as a group, in sequence or in parallel."""
     from holdbeat.operations.submitting import guard_submissions, read_submission, read_submissions
     from holdbeat.store.jobs.submit import Then, submit_group
 

@@ -147,8 +147,7 @@ def retry_job(
 
 @writes
 def rerun_job(tx: Transaction, context: OperationContext, job_id: str, *, from_step: str | None = None) -> Any:
-    """Run a chain that has ended once more, from its start or from a step: a new chain with copies of the steps kept
-    before that one."""
+    """Run an ended chain again, from its start or from a step: a new chain with copies of the steps before that one."""
     if from_step is not None and not isinstance(from_step, str):
         raise Invalid("from_step is the name of a step.", code="invalid_text", field="from_step")
     job_id = id_of(tx, job_id, "job")
@@ -188,7 +187,7 @@ def explain_job(tx: Transaction, context: OperationContext, job_id: str) -> Any:
 def job_events(
     tx: Transaction, context: OperationContext, job_id: str, *, limit: int | None = None, cursor: str | None = None
 ) -> Any:
-    """List what the scheduler decided about a job, in order."""
+    """List the scheduler's decisions about a job, in order."""
     count = check_whole_number(EVENT_PAGE if limit is None else limit, "limit", 1, EVENT_PAGE)
     job_id = id_of(tx, job_id, "job")
     load_job(tx, job_id)
@@ -219,7 +218,7 @@ def get_queue(
 
 @writes
 def reorder_queue(tx: Transaction, context: OperationContext, job_ids: Sequence[str]) -> Any:
-    """Reorder QUEUED jobs of one priority: they exchange their places among themselves, in the order listed."""
+    """Put QUEUED jobs of one priority into the listed order, on the places that they hold together."""
     jobs = reorder(tx, check_texts(job_ids, "job_ids", "ids of jobs", MOST_REORDERED))
     return {"items": [job_json(job) for job in jobs]}
 
@@ -228,7 +227,7 @@ def reorder_queue(tx: Transaction, context: OperationContext, job_ids: Sequence[
 def pause_queue(
     tx: Transaction, context: OperationContext, resource: str | None = None, *, reason: str | None = None
 ) -> Any:
-    """Start no more jobs, of one resource or of all; running jobs go on."""
+    """Start no more jobs, of one resource or of all. Running jobs continue."""
     pause(tx, resource, by=context.caller, reason=reason)
     return _pauses_json(tx)
 

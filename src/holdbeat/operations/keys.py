@@ -21,7 +21,7 @@ NAME_MAX = 200
 
 @reads
 def list_keys(tx: Transaction, context: OperationContext) -> Any:
-    """List all API keys by their first characters, revoked ones included. It needs a key with the scope admin."""
+    """List all API keys by their first characters, including revoked ones. It needs a key with the scope admin."""
     _check_admin(context, "Listing keys")
     return {"items": [key_json(key) for key in api_keys.list_api_keys(tx)]}
 

@@ -26,14 +26,14 @@ def list_limits(tx: Transaction, context: OperationContext) -> Any:
 
 @writes
 def set_limit(tx: Transaction, context: OperationContext, name: str, changes: Mapping[str, Any]) -> Any:
-    """Set fields of a limit, or make a new one. It goes before what settings declare, at once and on all workers."""
+    """Set fields of a limit, or create one. It overrides what settings declare, at once and on all workers."""
     limit_changes.set_limit(tx, name, checked_fields(changes, FIELDS), by=context.caller)
     return next(_limit_json(figures) for figures in limit_figures(tx) if figures.limit.name == name)
 
 
 @writes
 def reset_limit(tx: Transaction, context: OperationContext, name: str) -> Any:
-    """Take back what was set: what settings declare holds again. A limit that nothing declares is removed."""
+    """Reset a limit to what the settings declare. A limit that nothing declares is removed."""
     limit_changes.reset_limit(tx, name, by=context.caller)
     return {"items": [_limit_json(figures) for figures in limit_figures(tx) if figures.limit.name == name]}
 

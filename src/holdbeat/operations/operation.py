@@ -102,11 +102,11 @@ class Operation:
         return dict(every[leading:])
 
     def __call__(self, tx: Transaction, context: OperationContext, *args: Any, **kwargs: Any) -> Any:
-        """Runs within a transaction that somebody else opened."""
+        """Runs within the caller's transaction."""
         return self._function(tx, context, *self._extra, *args, **kwargs)
 
     def _act(self, tx: Transaction, context: OperationContext, *args: Any, **kwargs: Any) -> Any:
-        """Runs in the name of who asks: all Events that it records say who that was (AUD-01)."""
+        """Runs in the name of the caller: all Events that it records name that caller (AUD-01)."""
         tx.actor = context.caller
         try:
             return self(tx, context, *args, **kwargs)

@@ -26,7 +26,7 @@ LAST_LINE = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The next part of an output: for those who follow it until it is whole."""
+    """The next part of an output: for readers that follow it to its end."""
 
     status: str
     is_whole: bool

@@ -102,7 +102,7 @@ def preview_schedule_timetable(
 
 @reads
 def get_schedule_health(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
-    """Read how a schedule did over the last 1, 4 and 24 hours."""
+    """Read the successes and failures of a schedule over the last 1, 4 and 24 hours."""
     from holdbeat.store.schedules import endpoints
 
     return endpoints.endpoint_health(tx, checks.check_reference(reference))

@@ -45,7 +45,7 @@ def update_schedule(
     *,
     version: int | None = None,
 ) -> Any:
-    """Change a schedule; its next run is planned again at once. Jobs that it made stay as they are."""
+    """Change a schedule; its next run is planned again at once. Its existing jobs do not change."""
     present = _guard_present(tx, context, kind, reference)
     _check_target(tx, context, kind, {"type": present.type, "template_id": present.template_id, **changes})
     _guard_shell(tx, context, changes)
@@ -132,7 +132,7 @@ def pause_schedule(
     until: str | None = None,
     reason: str | None = None,
 ) -> Any:
-    """Pause a schedule until an instant, or until somebody resumes it."""
+    """Pause a schedule until an instant, or until it is resumed."""
     return _changed(tx, kind, reference, schedules.pause_schedule, until, reason)
 
 

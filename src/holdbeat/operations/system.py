@@ -127,13 +127,13 @@ def place_of(after: str | None) -> str | None:
 
 @reads
 def list_attention(tx: Transaction, context: OperationContext) -> Any:
-    """List what a person should look at, with since when and what to do, what is worst first."""
+    """List what needs attention, the worst first, with since when and what to do."""
     return {"items": [item_json(item) for item in read_attention(tx)]}
 
 
 @writes
 def mark_attention_seen(tx: Transaction, context: OperationContext, name: str | None = None) -> Any:
-    """Mark operational events as seen, of one name or all; states stay until they are mended."""
+    """Mark operational events as seen, of one name or all. States stay until they are repaired."""
     mark_seen(tx, None if name is None else check_texts([name], "name", "names", 1)[0])
     return {"items": [item_json(item) for item in read_attention(tx)]}
 

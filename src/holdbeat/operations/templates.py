@@ -64,7 +64,7 @@ def update_template(
     *,
     version: int | None = None,
 ) -> Any:
-    """Change a template. Jobs that were made from it stay as they are."""
+    """Change a template. Jobs that were created from it do not change."""
     changes = checked_fields(changes, _FIELDS)
     template = templates.get_template(tx, check_reference(reference))
     if SHELL in (template.type, changes.get("type")) and not context.is_admin:

@@ -101,7 +101,7 @@ def webhook_secret(tx: Transaction, context: OperationContext) -> Any:
 
 @writes
 def rotate_webhook_secret(tx: Transaction, context: OperationContext, *, secret: str | None = None) -> Any:
-    """Give the server a new secret for messages to a plain `webhook_url`; the old one signs too for 24 h.
+    """Give the server a new secret for messages to a plain `webhook_url`. The old one is also used for 24 h.
 
     It needs a key with the scope admin.
     """

@@ -97,9 +97,9 @@ class RetryPolicyPart(TypedDict, total=False):
 
 @change(max_attempts=5, base_delay_s=30)
 class RetryPolicyRequest(TypedDict, total=False):
-    """How often and how late a failed job is tried again.
+    """How many times, and after which delays, a failed job is retried.
 
-    What is left out comes from the template or the job type; where these say nothing it is 3, 10 s, 3600 s and 0.
+    Omitted members come from the template or the job type. Their last defaults are 3, 10 s, 3600 s and 0.
     """
 
     max_attempts: Annotated[int, Keywords({"minimum": 0, "maximum": 1000})]

@@ -113,7 +113,7 @@ class JobBatchRequest(TypedDict):
 
 @change(priority=50, labels={"team": "art"})
 class JobChange(TypedDict, total=False):
-    """What to change; what is left out stays."""
+    """What to change; omitted fields keep their values."""
 
     priority: Priority
     params: Annotated[JsonObject, Keywords({"description": "They take the place of the old ones as a whole."})]
@@ -375,7 +375,7 @@ class TemplateRequest(_TemplateFields):
 
 @change(default_params={"length": 600}, priority=20)
 class TemplateChange(_TemplateFields, total=False):
-    """What to change; what is left out stays."""
+    """What to change; omitted fields keep their values."""
 
     name: Name
     type: Name

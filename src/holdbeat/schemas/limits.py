@@ -17,7 +17,7 @@ class RateRequest(TypedDict):
 
 @change(slots=2)
 class LimitChange(TypedDict, total=False):
-    """What to set; what is left out stays. A new limit with neither resource nor type covers everything."""
+    """What to set; omitted fields keep their values. A new limit with neither resource nor type covers everything."""
 
     resource: Name | None
     type: Name | None
@@ -62,7 +62,7 @@ class Limit(LimitValues):
     next_start_at: Annotated[Instant | None, Keywords({"description": "When the rate permits the next start."})]
     throttled: Annotated[
         list[LimitThrottle],
-        Keywords({"description": "Partitions of which nothing starts, because who was called asked for that."}),
+        Keywords({"description": "Partitions that start nothing, because a called service asked for a pause."}),
     ]
     changed_at: Instant | None
     changed_by: str | None

@@ -102,7 +102,7 @@ class ScheduleRequest(_ScheduleOptions):
 
 @change(cron="30 2 * * *", priority=20)
 class ScheduleChange(_ScheduleFields, total=False):
-    """What to change; what is left out stays."""
+    """What to change; omitted fields keep their values."""
 
     name: Name
     overlap: Overlap
@@ -130,7 +130,7 @@ class EndpointRequest(_EndpointFields):
 
 @change(interval_s=300, max_interval_s=3600)
 class EndpointChange(_EndpointFields, total=False):
-    """What to change; what is left out stays."""
+    """What to change; omitted fields keep their values."""
 
     name: Name
     url: Url

@@ -165,7 +165,7 @@ SecretText = Annotated[
 
 @request(url="https://example.org/hook", events=["job.run.failed", "job.permanently_failed"])
 class WebhookRequest(TypedDict):
-    """Where to tell of which events."""
+    """A URL, and the events that are sent to it."""
 
     url: Url
     events: NotRequired[
@@ -176,7 +176,7 @@ class WebhookRequest(TypedDict):
 
 @change(events=["job.run.failed"], enabled=True)
 class WebhookChange(TypedDict, total=False):
-    """What to change; what is left out stays. A secret is not changed but rotated."""
+    """What to change; omitted fields keep their values. A secret is not changed but rotated."""
 
     url: Url
     events: list[WebhookEvent] | None
