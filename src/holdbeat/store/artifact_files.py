@@ -22,7 +22,7 @@ def make_file(path: str) -> None:
 
 
 def take_name(made: str, target: str) -> None:
-    """Gives a finished file its name, unless somebody has taken it meanwhile; on disk when this returns."""
+    """Gives a finished file its name, unless that name is taken; on disk when this returns."""
     sync(made)
     try:
         os.link(made, target)
@@ -65,7 +65,7 @@ def sync(path: str) -> None:
 
 @dataclass(slots=True)
 class Copied:
-    """What became of the artifacts that a store keeps as files."""
+    """The result of copying the artifacts that a store keeps as files."""
 
     artifacts: int = 0
     missing: list[str] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Everything that a person should look at, what is worst first (ALR-01).
 
 An item about a state (a failing schedule, a type without a worker) goes when the state is mended; one about operational
-Events goes when somebody has seen it. Up to which Event they were seen is one number for each name, in `meta`.
+Events goes when it is marked as seen. Up to which Event they were seen is one number for each name, in `meta`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SEEN = "attention.seen."
 
 def read_attention(tx: Transaction) -> list[AttentionItem]:
     readers = (_paused, _open_reader, _unserved, _starved, _operational, _failed, _schedules, _deliveries)
-    # Whoever changed a limit meant to, as a rule: what broke comes first.
+    # A changed limit is usually intended, so failures come first.
     return sorted((item for read in readers for item in read(tx)), key=lambda item: item.kind == events.LIMIT_CHANGED)
 
 
@@ -75,7 +75,7 @@ def _paused(tx: Transaction) -> Iterator[AttentionItem]:
 
 
 def open_reader(tx: Transaction) -> OpenReader | None:
-    """Who reads the store in a transaction that stays open."""
+    """The reader whose transaction stays open, if there is one."""
     return tx.open_reader()
 
 

@@ -54,7 +54,7 @@ def payload_of(tx: Transaction, event: str, data: dict[str, Any]) -> str:
 
 
 def insert_deliveries(tx: Transaction, deliveries: Sequence[NewDelivery]) -> list[str]:
-    """Stores messages to be sent, wakes who sends them, and returns their ids."""
+    """Stores messages to be sent, wakes the WebhookService, and returns their ids."""
     if not deliveries:
         return []
     ids = tx.new_ids(len(deliveries))

@@ -54,7 +54,7 @@ def migrations(engine: str) -> tuple[Migration, ...]:
 
 
 def schema_refusal(tx: Transaction) -> StoreRefused | None:
-    """Why this program must not use a store whose schema somebody has changed since it was opened, if so.
+    """Why this program must not use a store whose schema has changed since it was opened; None if it may.
 
     Returned, not raised: a store that raises a refusal takes nothing more, and running handlers still have to settle.
     """

@@ -1,5 +1,4 @@
-"""What claims, pauses and limits have in common: whoever pauses or changes a limit waits for the claims under way
-(QUE-04, LIM-02)."""
+"""The lock between claims and changes of pauses or limits: a change waits for claims under way (QUE-04, LIM-02)."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ EVERYTHING = "*"
 
 _SHARED = "SELECT pg_advisory_xact_lock_shared(hashtextextended('pauses', 7450))"
 _EXCLUSIVE = "SELECT pg_advisory_xact_lock(hashtextextended('pauses', 7450))"
-"""Claims do not wait for each other at this lock of PostgreSQL, only for somebody who is just pausing or changing a
-limit. On SQLite whoever writes is alone."""
+"""On PostgreSQL claims share this lock; only a transaction that changes a pause or a limit takes it alone. SQLite has
+one writer and needs no lock."""
 
 
 def wait_for_claims(tx: Transaction) -> None:

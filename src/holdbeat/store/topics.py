@@ -1,4 +1,4 @@
-"""Topics of wake-ups: what a commit may have changed for somebody who waits.
+"""Topics of wake-ups: what a commit may have changed for a waiting process.
 
 A wake-up is a hint without content, so every subscriber also polls. `tx.wake(...)` names the topics of a transaction;
 after its commit they reach the listeners of this process and, by the engine's own means, those of other processes.

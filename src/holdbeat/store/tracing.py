@@ -57,7 +57,7 @@ def span_context(traceparent: str | None) -> Any | None:
 def submit_span(submissions: Sequence[Submission]) -> Iterator[str | None]:
     """A span around the submission of jobs, below the span of the caller; gives its traceparent, if there is one.
 
-    Made within the transaction, through which every job comes, whoever asked for it. A transaction that has to be run
+    Made within the transaction that stores the job, whichever way it was submitted. A transaction that has to be run
     again makes another span.
     """
     active = tracer()

@@ -148,7 +148,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def insert_columns(self, table: str, shared: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> None:
-        """`insert` for rows of which these columns are known to be one value each, and only the others differ."""
+        """`insert` for rows that share one value in each of these columns and differ only in the others."""
 
     @abstractmethod
     def insert_from(self, sql: str, entries: Sequence[Row], /, **params: Any) -> int:
@@ -195,7 +195,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def open_reader(self) -> OpenReader | None:
-        """Whether somebody reads the store in a transaction that stays open for so long that it does harm."""
+        """The reader whose transaction has been open for so long that it does harm, if there is one."""
 
     @abstractmethod
     def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:

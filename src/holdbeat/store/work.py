@@ -53,7 +53,7 @@ class CoalescedInsert(Coalesced[A, T]):
     """A Coalesced verb that writes nothing but the rows of one `INSERT` (`Transaction.insert_from`), one for each call.
 
     The statement may be run again after a lost answer. So where it is the only one, an engine need not open and close a
-    transaction around it. `refused(tx, calls)` answers calls of which not all have inserted their row.
+    transaction around it. `refused(tx, calls)` answers the calls if some have not inserted their row.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Consequences: what the end of jobs means to their groups, schedules and children, and to those who depend on them.
+"""Consequences: what the end of jobs means for their groups, schedules, children and dependents.
 
 Guards DEP-02: an end goes down the whole graph in the transaction that writes it. A job that ends because of another is
 an end itself, for its own group, schedule and dependents.
 
-Guards DEP-01: whoever writes an end marks its edges first, then locks the jobs behind them, and only then looks whether
-another edge is left. Of two ends at the same instant the second waits for the first, and sees its mark.
+Guards DEP-01: the transaction of an end marks its edges first, then locks the dependent jobs, and only then checks
+whether another edge is left. Of two ends at the same instant the second waits for the first, and sees its mark.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def follow_unstarted(tx: Transaction, ended: Sequence[EndedJob], outbox: Outbox)
 
 
 def _parents(ended: Sequence[EndedJob]) -> set[str]:
-    """The chains among them that may have children: those of which a job has run."""
+    """The chains that may have children: those with a job that has run."""
     return {job.root_id for job in ended if job.root_id is not None}
 
 

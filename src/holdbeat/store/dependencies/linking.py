@@ -1,7 +1,7 @@
 """Linking: the dependencies of new jobs, stored in the transaction that stores the jobs.
 
 Guards DEP-01 against an upstream that ends meanwhile: the last job of its chain is locked before it is looked at, so
-either it has ended, or whoever ends it sees that somebody depends on it.
+either it has ended, or the transaction that ends it sees the dependency.
 """
 
 from __future__ import annotations

@@ -51,21 +51,21 @@ class Firing:
     at: datetime
     """The time of the transaction, which decided what was due."""
     looked_at: int = 0
-    """Schedules, whatever became of them."""
+    """Schedules that were judged, whatever the verdict."""
     fired: int = 0
     left_out: int = 0
     """Due times that were recorded as skipped, missed or coalesced."""
     refused: int = 0
-    """Due times that somebody had judged before: would-be double fires."""
+    """Due times that already had a verdict: would-be double fires."""
     replanned: int = 0
     is_full: bool = False
     """More may be due."""
     is_contended: bool = False
-    """More is due, but somebody else has it in hand just now: another trigger, an edit, the end of a run."""
+    """More is due, but another transaction has locked it: another trigger, an edit, the end of a run."""
     latest_s: float = 0.0
     """How late the latest of the fired ones was."""
     wakes: list[datetime] = field(default_factory=list)
-    """When the schedules that were looked at must be looked at again."""
+    """When the judged schedules must be judged again."""
 
 
 def fire_due(tx: Transaction, limit: int = 500) -> Firing:

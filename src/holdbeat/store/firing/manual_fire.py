@@ -1,4 +1,4 @@
-"""A fire by hand: somebody wants the job of a Schedule now.
+"""A fire by hand: a request for the job of a Schedule now.
 
 Guards TIME-11: it happens whether or not the schedule is paused or disabled, is on record as a `manual` Occurrence, and
 obeys the overlap policy as every fire does.

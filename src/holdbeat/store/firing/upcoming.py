@@ -112,7 +112,7 @@ def _realigned(schedule: Schedule, now: datetime, went_back: bool) -> Schedule |
         try:
             following = next_due(schedule, now - JUST_NOW if went_back else now)
         except UNREADABLE as error:
-            # Said early, so that somebody can mend it before it is due.
+            # Reported early, so that it can be repaired before it is due.
             return None if schedule.trouble is not None else replace(schedule, trouble=trouble_of(error))
         if following == present:
             return None

@@ -79,7 +79,7 @@ def retry_where(
         filters["status"] = [JobStatus.FAILED, JobStatus.SKIPPED]
     kinds = filters.pop("error_kind", None)
     if not dry_run:
-        # On PostgreSQL two who ask at once must not both find that nobody has retried it yet.
+        # On PostgreSQL two requests at once must not both find it without a retry.
         tx.lock_pools(["bulk_retry"])
     conditions = job_conditions(tx, filters)
     conditions.add("j.status IN ('FAILED', 'SKIPPED', 'CANCELLED')")

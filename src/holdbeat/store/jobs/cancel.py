@@ -1,7 +1,7 @@
 """Cancel: acts on the tip of a chain, in the state it finds there.
 
-Guards CAN-01: whoever commits first wins, cancel or settle, never both; a job whose cancel was confirmed while it
-was QUEUED never runs.
+Guards CAN-01: the first commit wins, cancel or settle, never both; a job whose cancel was confirmed while it was QUEUED
+never runs.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class ChildCall:
 def make_child(tx: Transaction, call: ChildCall) -> str:
     """The id of the child: made now, or by an earlier attempt of the chain.
 
-    Refused with LeaseGone if the lease is gone or the parent was cancelled: whoever cancels a job locks it, and then
-    sees all of its children.
+    Refused with LeaseGone if the lease is gone or the parent was cancelled: a cancel locks the job, and then sees all
+    of its children.
     """
     held = tx.rows(
         "SELECT id FROM leases WHERE id = :id AND worker_id = :worker AND fence = :fence FOR KEY SHARE",

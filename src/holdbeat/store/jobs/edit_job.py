@@ -33,8 +33,8 @@ def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
     """Writes the changed fields of a QUEUED job and returns it; any other job is a Conflict (`not_queued`).
 
     Another priority puts the job at its end. Params replace the old ones whole and must fit the type's schema.
-    `not_before` (None: at once) delays or frees the job; a closed gate stays closed. A chain that sleeps is awake then.
-    A job that is CONTINUED stands for the one in which its chain goes on.
+    `not_before` (None: at once) delays or frees the job; a closed gate stays closed. A chain that sleeps wakes up. For
+    a CONTINUED job the job that continues its chain is edited.
     """
     for name in changes:
         if name not in CHANGEABLE:

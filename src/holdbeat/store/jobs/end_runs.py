@@ -56,7 +56,7 @@ class Ending:
     is_stored: bool = False
     """Whether the job's own row says COMPLETED already."""
     is_awaited: bool = False
-    """Whether somebody depends on the end of the chain."""
+    """Whether other work depends on the end of the chain."""
 
 
 class Failure(NamedTuple):

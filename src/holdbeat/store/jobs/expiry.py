@@ -27,7 +27,7 @@ def expire_jobs(tx: Transaction) -> bool:
     outbox = Outbox(tx)
     any_ended = False
     while True:
-        # Not SKIP LOCKED: a row that somebody holds for a moment must not be started after this look.
+        # Not SKIP LOCKED: a row that is locked for a moment must not start after this check.
         rows = tx.rows(
             f"SELECT id {EXPIRING} AND expires_at <= :now ORDER BY id LIMIT :few FOR UPDATE", now=tx.now, few=AT_ONCE
         )

@@ -27,8 +27,8 @@ def retry_job(tx: Transaction, job_id: str, *, is_fresh: bool = False, from_step
     """A new Job from the snapshot of this one, with the params of the first of its chain: at the end of its priority,
     without delay, outside the group.
 
-    It keeps the chain's steps, unless it shall begin afresh, or again at a step: then that one and those kept after it
-    are dropped (STEP-06). A job that is CONTINUED stands for the newest one of its chain.
+    It keeps the chain's steps, unless it is to start afresh or from a step: then that step and the later ones are
+    dropped (STEP-06). For a CONTINUED job the newest job of its chain is retried.
     """
     job = locked_job(tx, job_id)
     if job is None:
@@ -108,7 +108,7 @@ def _wait_for_upstreams(tx: Transaction, requests: Sequence[NewJob]) -> None:
     if not dependents:
         return
     roots = sorted({request.root_id for request in dependents if request.root_id})
-    # Whoever ends an upstream holds this lock when he looks for the jobs that wait for it.
+    # The transaction that ends an upstream holds this lock when it looks for the waiting jobs.
     tx.rows("SELECT id FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=roots)
     rows = tx.rows("SELECT DISTINCT job_id FROM dependencies WHERE job_id IN :ids AND met_at IS NULL", ids=roots)
     blocked = {row[0] for row in rows}

@@ -21,7 +21,7 @@ from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 CONCURRENCY = "concurrency"
-"""The source of limits that the setting `concurrency` stands for: they are replaced as a whole."""
+"""The source of the limits that the setting `concurrency` declares: they are replaced as a whole."""
 NAMED = "limits"
 """The source of limits that settings or code declare by name: they stay when another program does not know them."""
 

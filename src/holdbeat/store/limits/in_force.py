@@ -1,8 +1,8 @@
 """The limits in force, read from their rows.
 
 Guards LIM-01: every worker goes by the rows, whatever its own settings say. A process keeps what it read under the
-version of the rows; a claim reads that version in its first statement, behind a lock that whoever changes a limit must
-have alone, so it never counts by limits that have changed.
+version of the rows; a claim reads that version in its first statement, behind a lock that a change of limits takes
+exclusively, so it never counts by outdated limits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def limits_in_force(tx: Transaction) -> Limits:
 
 
 def limits_of_version(tx: Transaction, version: str | None) -> Limits:
-    """The limits under this version, which somebody has just read; from memory if they are known."""
+    """The limits of this version, which was just read; from memory if they are known."""
     if version is None:
         return tx.terms.limits
     known = tx.terms.known_limits

@@ -1,8 +1,7 @@
 """Starvation: direct requests that leave the queue no slot (LIM-08).
 
-A limit starves the queue if direct requests hold or wait for its slots, no job holds one, and the first job that
-could run has had none for a while. What was noticed is kept in rows, so that it is told once, and gone when a job has
-started.
+A limit starves the queue if direct requests hold or wait for its slots, no job holds one, and the first job that could
+run has had none for a while. Findings are kept in rows, so that each is reported once and ends when a job starts.
 
 After `direct_burst` direct requests in a row a waiting job has the next slot of the limit; while that is 0, nothing of
 this is read or written.
@@ -27,7 +26,7 @@ Kind = tuple[str, str]
 
 
 def queue_turns(tx: Transaction, limits: Limits, lanes: Iterable[Kind], waiting: Collection[Kind]) -> set[str]:
-    """The keys of the limits for which direct requests wait, and of which a job has the next slot."""
+    """The keys of the limits that direct requests wait for and whose next slot a job will get."""
     keys = {pool.key for kind in waiting for pool in limits.covering(*kind) if pool.limit.slots is not None}
     keys &= {pool.key for lane in lanes for pool in limits.covering(*lane)}
     if not keys:

@@ -1,7 +1,7 @@
-"""Throttles as rows: before when the limits start nothing of a partition, because who was called asked for that.
+"""Throttles as rows: until when the limits start nothing of a partition, because a called service asked for a pause.
 
-Guards LIM-06: the rows are written with the end of the run that was told so, and read by every claim. A claim that has
-begun by then may start one more.
+Guards LIM-06: the rows are written with the end of the throttled run, and read by every claim. A claim that has already
+begun may start one more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdbeat.store.transaction import Transaction
 
 
 class Throttled(NamedTuple):
-    """Work that was told to come back later."""
+    """Work whose called service asked for a later retry."""
 
     resource: str
     type: str

@@ -1,7 +1,7 @@
 """Backups: a copy of a SQLite store in use, with its artifacts, and putting one in the place of a store.
 
 Guards OPS-02: whatever has the name of a backup is whole and verified. It is verified again before it is restored, a
-store that somebody uses is never overwritten, and what was there before stays beside it.
+store in use is never overwritten, and the previous store stays beside the new one.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def restore(
         copy_database(backup, made, progress, read_only=True)
         copied = _put_back_artifacts(made, artifacts_of(backup), Path(artifact_dir or artifacts_of(target)), progress)
         sync(made)
-        # That took its time. Somebody may have begun to use the place meanwhile.
+        # That took its time. Another process may have begun to use the path meanwhile.
         with _alone_with(target):
             is_there = _may_take_place(target, force)
             _mark_the_dead(made, Path(f"{target}-run"))

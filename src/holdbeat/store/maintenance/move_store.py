@@ -36,7 +36,7 @@ _MARK = "move."
 _ORIGIN = "move.origin"
 
 Progress = Callable[[str, int, int], None]
-"""Told the table, how many of its rows are done, and how many it has."""
+"""Called with a table, how many of its rows are done, and how many it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class _Move:
 
 
 def _hold_still(origin: apsw.Connection, path: str) -> None:
-    """Lets nobody write to the source until this is over; refuses while somebody works on it."""
+    """Lets nobody write to the source until this is over; refuses while a process uses it."""
     try:
         origin.execute("BEGIN IMMEDIATE")
     except apsw.BusyError as error:
@@ -140,7 +140,7 @@ def _hold_still(origin: apsw.Connection, path: str) -> None:
 
 
 def tables_of_others(source: str) -> list[str]:
-    """Tables in the file that are not Holdbeat's: who enqueues in his own transactions keeps his own there (QUE-03)."""
+    """Tables in the file that are not Holdbeat's: programs that enqueue in their own transactions keep theirs there."""
     origin = connect_sqlite(source)
     try:
         return [name for name in _names(origin) if name not in _own_tables()]

@@ -2,8 +2,8 @@
 
 The raised priority is written down when it changes, so that the claim can go by an index. `ages_at` is the instant up
 to which a job's waiting has been counted; where it is null nobody has counted yet, and the job waits since its
-`not_before`, or since it was made. So whoever makes a job ready need not know whether it ages: the claims of those
-that do count take it on.
+`not_before`, or since it was made. So code that makes a job ready need not know about ageing: the claims of processes
+with `aging_s` start to count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Marking jobs as cancelled: what a job, its Event and its webhook say, whoever cancels it and why."""
+"""Marking jobs as cancelled: the row, the Event and the webhook, the same for every kind of cancel."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def announce(tx: Transaction, types: Sequence[AnnouncedType]) -> list[str]:
     """Makes types known, or known anew, and returns the names that were written.
 
     What is there already is not written again, so that many processes can start at once and often. Every change has a
-    later `announced_at` than the one before it: who knows that instant knows the type.
+    later `announced_at` than the one before it, so this instant identifies a version of the type.
     """
     by_name = {type_.name: type_ for type_ in types}
     tx.lock_pools(["job types"])

@@ -27,7 +27,7 @@ Key = tuple[int, Any, str]
 """(position, created_at, id): where a job stands in its priority."""
 
 _ROWS_AT_ONCE = 20_000
-"""So that renumbering a million jobs is many statements, none of which takes too long for its time limit."""
+"""Renumbering a million jobs takes many statements, so that none exceeds its time limit."""
 
 _QUEUED = "FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED' AND priority >= 0 AND priority = :priority"
 _RUNNING = "FROM jobs INDEXED BY jobs_running WHERE status = 'RUNNING' AND priority = :priority"
@@ -86,7 +86,7 @@ def reorder(tx: Transaction, job_ids: Sequence[str]) -> list[Job]:
         f"SELECT position {_QUEUED} AND position IN :places", priority=priority, places=[p[0] for p in places]
     )
     if len(shared) != len({place[0] for place in places}):
-        # Somebody shares a place with another: numbers alone could not say who comes first.
+        # Two jobs share a position, so numbers alone cannot order them.
         line = _line(tx, priority)
         _renumber(tx, priority, line, renumbered(len(line)))
         held = dict(zip([key[2] for key in line], renumbered(len(line)), strict=True))

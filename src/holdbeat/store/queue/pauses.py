@@ -53,8 +53,7 @@ def pause(tx: Transaction, resource: str | None = None, *, by: str | None = None
 def resume(tx: Transaction, resource: str | None = None, *, by: str | None = None) -> bool:
     """Ends a pause of the resource (None: the one of everything) and says whether there was one.
 
-    Pauses of single resources and the pause of everything are ended apart: whoever lifts one does not undo another
-    person's.
+    Pauses of single resources and the pause of everything are ended separately, so ending one does not undo another.
     """
     name = _name(resource)
     ended = tx.rows("DELETE FROM queue_pauses WHERE resource = :name RETURNING resource", name=name)

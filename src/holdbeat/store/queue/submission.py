@@ -116,7 +116,7 @@ class Preparation:
         return UniformJobs(kind, params, titles)
 
     def prepare_batch(self, batch: Sequence[Submission]) -> list[NewJob]:
-        """The snapshots of jobs that are submitted together, within a span of theirs. Every new job passes here.
+        """The snapshots of jobs that are submitted together, within one tracing span. Every new job is made here.
 
         A refusal names the job of the batch that it is about.
         """

@@ -1,6 +1,7 @@
-"""The unique keys of jobs: who has one now, and what a retry does about it (QUE-08).
+"""The unique keys of jobs: which job holds a key, and what a retry does about it (QUE-08).
 
-The database holds a key with a unique index. Who looks for a key locks it first, so that two do not both find it free.
+The database holds a key with a unique index. A transaction locks a key before it looks for it, so that two do not both
+find it free.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def holders(tx: Transaction, keys: Sequence[str]) -> dict[str, str]:
 
 
 def give_up_taken_keys(tx: Transaction, requests: Sequence[NewJob]) -> None:
-    """Takes the key from retries whose key somebody took while their predecessor ran.
+    """Removes the key of retries if another job took it while their predecessor ran.
 
     That can happen only where a running job does not have the key (`unique_while` `queued`).
     """

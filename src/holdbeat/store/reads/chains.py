@@ -126,13 +126,13 @@ def chain_of(tx: Transaction, job_id: str) -> list[dict[str, Any]]:
 
 
 def manual_retry_of(tx: Transaction, job_id: str) -> str | None:
-    """The job that somebody retried by hand with this one; None if nobody did."""
+    """The job that this one retries by hand; None if it is no manual retry."""
     row = tx.one("SELECT retry_of FROM jobs WHERE id = :id AND retry_kind = 'manual'", id=job_id)
     return None if row is None else row[0]
 
 
 def status_and_delay(tx: Transaction, job_id: str) -> tuple[str, datetime | None] | None:
-    """The status of a job and before when it must not start; None if it is gone."""
+    """The status of a job and its `not_before`; None if it does not exist."""
     row = tx.one("SELECT status, not_before FROM jobs WHERE id = :id", id=job_id)
     return None if row is None else (row[0], tx.time(row[1]))
 

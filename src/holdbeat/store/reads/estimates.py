@@ -25,7 +25,7 @@ from holdbeat.store.transaction import Row, Transaction
 
 LAST_RUNS = 20
 UNLIMITED = 1_000_000
-"""Stands for the slots of what nothing limits."""
+"""The number of slots of work that nothing limits."""
 AHEAD_MAX = 10_000
 """A longer line is not estimated: reading it would cost more than the answer is worth."""
 
@@ -177,7 +177,7 @@ class Line:
 
 
 def line_before(tx: Transaction, job: Job) -> Line | None:
-    """Who is ahead of a job; None if there are too many to be read."""
+    """The jobs ahead of a job; None if there are too many to read."""
     fair = fair_pool(limits_in_force(tx), job.resource, job.type)
     condition, params = pool_condition(tx, job) if fair is None else _condition(fair, job, by_partition=False)
     row = tx.one("SELECT effective_priority FROM jobs WHERE id = :id", id=job.id)

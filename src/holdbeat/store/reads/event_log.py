@@ -1,8 +1,8 @@
 """The log of Events, read in the order in which it was committed.
 
-Guards API-04: whoever goes on from an id that he was given gets every later Event once. On PostgreSQL ids are given
-out before the commit, so a lower one can appear after a higher one has been read. There the order is (transaction,
-id), and only transactions older than every open one are shown: nothing can appear before them any more.
+Guards API-04: a reader that continues from an id it was given gets every later Event once. On PostgreSQL ids are given
+out before the commit, so a lower one can appear after a higher one has been read. There the order is (transaction, id),
+and only transactions older than every open one are shown: nothing can appear before them any more.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _events_of_job(tx: Transaction, job_id: str, where: str, params: dict[str, A
 
 
 def latest_cursor(tx: Transaction) -> str:
-    """The cursor of a reader who wants only what is not to be read yet."""
+    """The cursor after all visible events: a reader who starts here gets only new ones."""
     if tx.dialect == "sqlite":
         row = tx.one("SELECT max(id) FROM events")
         return str(row[0] or 0) if row else "0"

@@ -32,7 +32,7 @@ class LimitFigures:
     next_start_at: datetime | None
     """When the rate permits the next start, if that lies ahead; not for limits that count by partition."""
     throttled: tuple[tuple[str, datetime], ...]
-    """The partitions of which nothing starts because who was called asked for that, and until when."""
+    """The partitions that start nothing because a called service asked for a pause, and until when."""
     changed_at: datetime | None
     changed_by: str | None
 

@@ -1,7 +1,7 @@
 """Pages of lists: keyset pagination over keys that never change.
 
-Guards API-03: the next page begins behind the last key that was shown, so rows that come and go meanwhile move
-nobody else. A cursor is good for the list and the filters that it came from, and shows if somebody touched it.
+Guards API-03: the next page begins behind the last key that was shown, so rows that come and go meanwhile move nobody
+else. A cursor is valid only for its list and filters, and a changed cursor is refused.
 """
 
 from __future__ import annotations

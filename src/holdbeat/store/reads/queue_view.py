@@ -1,4 +1,4 @@
-"""The queue as people read it: QUEUED Jobs in plain INV-004 order, delayed and gated ones in their place."""
+"""The queue for lists: QUEUED Jobs in plain INV-004 order, including delayed and gated ones."""
 
 from __future__ import annotations
 
@@ -106,5 +106,5 @@ def renumbering_key(priority: int) -> str:
 
 
 def renumberings(tx: Transaction, priority: int) -> int:
-    """How often the priority was renumbered: who reads the queue page by page learns that his numbers are old."""
+    """How often the priority was renumbered: a cursor with an older count has outdated positions."""
     return int(meta.get(tx, renumbering_key(priority)) or 0)

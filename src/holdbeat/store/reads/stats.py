@@ -72,7 +72,7 @@ def _job_counts(tx: Transaction) -> tuple[dict[str, int], int]:
 
 
 def resource_stats(tx: Transaction) -> dict[str, dict[str, Any]]:
-    """For each resource its slots (None without limit), those in use, and who waits for one since when.
+    """For each resource its slots (None without limit), the slots in use, how many wait, and the oldest wait.
 
     Waiting are the jobs that could run if there were a slot, and direct requests without one; if they are many, as they
     were a few seconds ago.

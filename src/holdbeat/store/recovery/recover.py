@@ -107,7 +107,7 @@ def find_trouble(
         )
         if dead
         else [],
-        # SQLite knows the living from the dead by their locks, and one that only stands still is alive.
+        # On SQLite the lock of a worker shows whether it lives; a stopped process is still alive.
         silent_workers=[] if tx.dialect == "sqlite" else _ids(tx, _SILENT_WORKERS, limit=_silent_before(tx, terms)),
         terms=terms,
         dead_workers=dead,

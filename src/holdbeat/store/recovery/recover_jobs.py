@@ -62,7 +62,7 @@ def close_execution(tx: Transaction, job: Job, kind: ErrorKind, error: str, work
         )
         end_runs(tx, [ending])
         return "its run was closed"
-    # Somebody wrote the job's end by hand and left the run open: the job stands, the run cannot stay open.
+    # The job's end was written by hand, and the run was left open: the job stands, the run cannot stay open.
     _close_open_run(tx, run_id, kind, error)
     outbox = Outbox(tx)
     apply_consequences(tx, [job], outbox)
@@ -139,7 +139,7 @@ def _decide(tx: Transaction, job: Job, kind: ErrorKind | None, outbox: Outbox) -
 
 
 def _tell_once(tx: Transaction, job: Job, event: str, outbox: Outbox) -> None:
-    """Whoever wrote the state by hand wrote no delivery; whoever wrote one has told it."""
+    """Adds the delivery of a state that was written by hand; one that exists is not repeated."""
     told = tx.one("SELECT 1 FROM deliveries WHERE job_id = :id AND event = :event LIMIT 1", id=job.id, event=event)
     if told is None:
         outbox.tell_job(event, job.id, job.webhook_url)

@@ -97,8 +97,8 @@ def _release_direct(tx: Transaction, lease: Lease, kind: ErrorKind, error: str) 
 def why_expired(tx: Transaction, row: Sequence[Any], terms: LeaseTerms, dead_workers: Collection[str]) -> str | None:
     """Why nobody waits for this reservation any more; None if somebody does.
 
-    `row` is (owner, expires_at, of the owner's worker row id, expires_at and stopped_at, and the kind). Who waits for a
-    borrowed slot need not be known to the store as a worker: then only the clock speaks.
+    `row` is (owner, expires_at, of the owner's worker row id, expires_at and stopped_at, and the kind). A program that
+    waits for a borrowed slot need not be a worker of the store: then only `expires_at` counts.
     """
     owner, expires_at, known, beats_until, stopped_at, kind = row
     until = tx.time(expires_at)

@@ -37,7 +37,7 @@ def after_chains(tx: Transaction, jobs: Sequence[Job]) -> None:
     """
     ids = sorted({job.schedule_id for job in jobs if job.schedule_id})
     if tx.dialect == "postgres":
-        # Whoever fires a schedule holds this lock: what he made is seen here, or he sees what ended here.
+        # A transaction that fires the schedule holds this lock: its job is visible here, or it sees what ended here.
         tx.execute("SELECT id FROM schedules WHERE id IN :ids ORDER BY id FOR UPDATE", ids=ids)
     flights = in_flight(tx, ids)
     _open_gates(tx, flights)
@@ -87,7 +87,7 @@ def _plan(tx: Transaction, ids: Sequence[str], ended: Sequence[Job], flights: di
         end = ChainEnd.INTERRUPTED if kind == ErrorKind.INTERRUPTED else _ENDS[job.status]
         steered = after_run(schedule, end, job.started_at, job.scheduled_for, tx.now, retry_at)
         if flights[schedule.id]:
-            # Somebody retried an older job of it by hand: the plan waits for that one too.
+            # An older job of it was retried by hand: the plan waits for that one too.
             steered = replanned(steered.schedule, tx.now, in_flight=True)
         schedules[schedule.id] = steered.schedule
     for schedule in schedules.values():
@@ -98,7 +98,7 @@ def _plan(tx: Transaction, ids: Sequence[str], ended: Sequence[Job], flights: di
 def _failures(
     tx: Transaction, jobs: Sequence[Job], schedules: dict[str, Schedule]
 ) -> dict[str, tuple[str | None, datetime | None]]:
-    """For each failed job its error_kind and, of an endpoint, before when its server wants no other call."""
+    """For each failed job its error_kind and, for an endpoint, until when its server wants no other call."""
     if not jobs:
         return {}
     rows = tx.rows(
@@ -162,7 +162,7 @@ def _unplanned(tx: Transaction, schedule_id: str | None = None) -> list[Schedule
         indefinite=INDEFINITE,
         **({"id": schedule_id} if schedule_id else {}),
     )
-    # Cancelled work that still runs is asked for only where there is somebody to ask for.
+    # Cancelled work that still runs is read only if some schedule needs it.
     flights = in_flight(tx, [row[0] for row in rows])
     return [schedule_of(tx, row) for row in rows if not flights[row[0]]]
 

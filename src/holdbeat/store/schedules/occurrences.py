@@ -1,7 +1,7 @@
 """Occurrences: one row per due time of a Schedule.
 
-Guards TIME-02: UNIQUE (schedule_id, due_at). A due time that has a verdict keeps it, whoever comes later; only what a
-clock that ran ahead passed over without firing is judged again when its time really comes.
+Guards TIME-02: UNIQUE (schedule_id, due_at). A due time keeps its first verdict. The exception: if a clock ran ahead
+and a due time was recorded without firing, it is judged again when its time really comes.
 
 Guards GOV-09 and the overlap policies: "in flight" is an unfinished job, or cancelled work whose handler still runs.
 """

@@ -102,7 +102,7 @@ def _flag(value: Any, field: str) -> bool:
 
 
 def _schedule(tx: Transaction, reference: str, endpoint: bool | None) -> Schedule:
-    # Loaded when it is needed: whoever lists schedules does without all that changes them.
+    # Imported here, because listing schedules does not need the module that changes them.
     from holdbeat.store.schedules.schedules import get_schedule
 
     return get_schedule(tx, reference, endpoint=endpoint)
@@ -117,7 +117,7 @@ def occurrences_of(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Page[Occurrence]:
-    """The due times of a schedule and what became of them, latest first."""
+    """The due times of a schedule and their verdicts, latest first."""
     schedule = _schedule(tx, reference, endpoint)
     return list_occurrences(tx, schedule.id, filters, limit=limit, cursor=cursor)
 

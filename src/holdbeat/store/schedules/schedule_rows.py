@@ -1,7 +1,7 @@
-"""Schedules as rows: the one place that writes them.
+"""Schedules as rows, and when the trigger must check them next.
 
-Guards `wake_at`, the only column that the ScheduleTrigger looks for: whoever writes a plan writes it through here, so
-it is always the moment at which the trigger has to act next, and null where there is nothing to wait for.
+Guards `wake_at`, the only column that the ScheduleTrigger reads: every plan computes it with `wake_of`, so it is always
+the instant at which the trigger has to act next, and null if there is none.
 """
 
 from __future__ import annotations

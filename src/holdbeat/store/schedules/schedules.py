@@ -1,7 +1,7 @@
 """Schedules: made, changed and steered by people and programs.
 
-Guards GOV-08 and TIME-06: every change is made under the schedule's lock, plans again in the same transaction, and is
-told to the triggers. So a change at the very instant of firing comes before it or after it, never in between.
+Guards GOV-08 and TIME-06: every change is made under the schedule's lock, plans again in the same transaction, and
+wakes the triggers. So a change at the very instant of firing comes before it or after it, never in between.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def pause_schedule(
     *,
     endpoint: bool | None = None,
 ) -> Schedule:
-    """Holds it until an instant, or until somebody resumes it."""
+    """Pauses it until an instant, or until it is resumed."""
 
     def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
         return paused(schedule, until, reason, now, in_flight=is_in_flight)
@@ -194,7 +194,7 @@ def pause_schedules(
     reason: str | None = None,
     endpoint: bool | None = None,
 ) -> list[Schedule]:
-    """Holds many until an instant, or until somebody resumes them: those named, or the enabled ones with this label."""
+    """Pauses many until an instant, or until they are resumed: those named, or the enabled ones with this label."""
     if references is None:
         references = _ids_where(tx, "enabled AND (paused_until IS NULL OR paused_until <= :now)", label, endpoint)
     return [pause_schedule(tx, reference, until, reason, endpoint=endpoint) for reference in references]

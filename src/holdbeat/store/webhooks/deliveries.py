@@ -1,7 +1,7 @@
-"""Deliveries on their way: taken by a process for a while, sent, and given back with what became of them.
+"""Deliveries in progress: a process locks them for a while, sends them, and stores the outcomes.
 
 Guards DEC-009 and WEB-03. A taken delivery falls due again when its lock ends, so none is lost with the process that
-took it. Each host gets a few places in a batch and no more: a slow receiver with a long line holds up only itself.
+took it. Each host gets only a few places in a batch, so a slow receiver with a long queue delays only itself.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TakenDelivery:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """What became of a taken delivery: an attempt with its verdict, or nothing but a later time."""
+    """The outcome of a locked delivery: an attempt with its verdict, or only a later time."""
 
     delivery_id: str
     worker_id: str
@@ -135,7 +135,7 @@ def _due(tx: Transaction, hosts: Sequence[str], per_host: int) -> list[tuple[int
 
 
 def finish_deliveries(tx: Transaction, results: Sequence[DeliveryResult]) -> list[bool]:
-    """Writes down what became of taken deliveries; answers for each whether it still was the worker's to say.
+    """Stores the outcomes of locked deliveries; returns for each whether the worker still held the lock.
 
     After the lock has ended only a success is recorded: that the message has arrived is true in any case.
     """

@@ -39,7 +39,7 @@ class Outbox:
         self._groups.append(group_id)
 
     def subscribers(self) -> Sequence[Row]:
-        """Who is told of every job, not only of one that names a webhook of its own."""
+        """The subscriptions: receivers of every job, not only of jobs with their own webhook URL."""
         if self._subscriptions is None:
             self._subscriptions = self._tx.rows(SUBSCRIPTIONS, yes=True)
         return self._subscriptions
