@@ -220,7 +220,7 @@ def driver_connection(connection: Any) -> Any:
 
 
 def refuse_unknown_options(options: Mapping[str, Any]) -> None:
-    """Names the options of a job type to who gives it another."""
+    """Lists the options of a job type after an unknown one."""
     for name in options:
         if name not in TYPE_OPTIONS:
             near = near_matches(name, TYPE_OPTIONS, limit=1)

@@ -122,7 +122,7 @@ def _sqlite_turn(
 
 def postgres_life(url: str, jobs: int, batch: int, callers: int) -> BareRates:
     """Rates on a new PostgreSQL database, at most that many connections, one queue."""
-    import psycopg  # only those who measure on PostgreSQL have it
+    import psycopg  # needed on PostgreSQL only
 
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_POSTGRES_TABLES.encode())

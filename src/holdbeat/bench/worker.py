@@ -13,7 +13,7 @@ from holdbeat.wiring import Composition
 
 
 class Told(dict[int, float]):
-    """Beginnings that somebody in another process waits for."""
+    """Starts that another process waits for."""
 
     def __setitem__(self, number: int, at: float) -> None:
         # Not by print: what a handler prints goes to its run's log.

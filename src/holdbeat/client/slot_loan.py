@@ -23,7 +23,7 @@ EXTEND_SHARE = 3
 
 
 class Lender(Protocol):
-    """Who lends slots: a store, or a server."""
+    """The lender of slots: a store, or a server."""
 
     def reserve_slot(
         self, resource: str, *, ttl_s: float | None = None, wait_s: float | None = None

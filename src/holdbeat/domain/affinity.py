@@ -24,7 +24,7 @@ class Affinity:
 @dataclass(frozen=True, slots=True)
 class AffinityTerms:
     wait_s: float = 60
-    """Who has waited longer goes first, whatever the worker has loaded."""
+    """A job that has waited longer goes first, whatever the worker has loaded."""
     run: int = 20
     """So many in a row at the most are preferred."""
 
@@ -61,5 +61,5 @@ def followed(before: Mapping[str, Affinity], claims: Iterable[Claim]) -> Followe
 
 
 def preferred_more(affinity: Affinity, terms: AffinityTerms, longest_wait_s: float) -> int:
-    """How many further jobs of this affinity may go before the others, of whom one has waited so long."""
+    """How many more jobs of this affinity may start before the others; the longest of these has waited so long."""
     return 0 if longest_wait_s > terms.wait_s else max(0, terms.run - affinity.run)

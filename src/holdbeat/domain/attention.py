@@ -38,7 +38,7 @@ class AttentionItem:
 
 
 class OpenReader(NamedTuple):
-    """Somebody reads the store in a transaction that stays open: what that costs, and what to do."""
+    """A reader keeps a transaction of the store open: what that costs, and what to do."""
 
     detail: str
     remedy: str

@@ -3,8 +3,8 @@
 Guards CON-002 and CAP-01: used slots are a pure function of the live leases, so there is no counter to leak. What a
 rate has left follows from one instant that is kept for each limit and partition (LIM-05).
 
-A throttle holds for one limit and one partition (LIM-06). A limit that covers everything, or a resource that stands for
-no real thing (`default`, `http`), holds back only jobs of the type that was throttled.
+A throttle holds for one limit and one partition (LIM-06). A limit that covers everything, or a resource that names no
+real thing (`default`, `http`), holds back only jobs of the type that was throttled.
 
 Preemption interrupts only work that agreed to it, only for work of a higher priority that asked for it, and only as
 much as is needed (LIM-13). What has run for the shortest time loses least.
@@ -67,7 +67,7 @@ def place_of(pool: Pool, partition: str) -> Place:
 
 
 def _left(room: int, before: int, is_turn: bool) -> int:
-    """What is left of the room behind those before; one in any case if it is the turn of those who come after."""
+    """The room that remains after the work ahead; at least one if it is the turn of the work behind."""
     if is_turn and room > 0:
         before = min(before, room - 1)
     return max(0, room - before)
@@ -110,7 +110,7 @@ class Capacity:
         self._due.update(due)
 
     def learn_throttles(self, until: Mapping[Throttle, float]) -> None:
-        """Takes in before when nothing may start because who was called asked for that."""
+        """Takes in the throttles: until when nothing may start because a called service asked for a pause."""
         self._throttles.update(until)
 
     def is_throttled(self, resource: str, type_: str) -> bool:
@@ -121,7 +121,7 @@ class Capacity:
         return any(throttle[:2] in keys for throttle in self._throttles)
 
     def throttled_until(self, resource: str, type_: str, partition: str = "") -> float | None:
-        """Before when nothing of this partition may start because who was called asked for that; None if nobody did."""
+        """Until when this partition is throttled because a called service asked for a pause; None if it is not."""
         if not self._throttles:
             return None
         ends = [
@@ -235,7 +235,7 @@ class Capacity:
         ]
 
     def throttling(self, resource: str, type_: str, partition: str = "") -> list[Pool]:
-        """The pools in which nothing of this partition may start because who was called asked for that."""
+        """The pools that throttle this partition because a called service asked for a pause."""
         return [
             pool
             for pool in self._limits.covering(resource, type_)

@@ -26,7 +26,7 @@ class PolicyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyPolicy:
-    """What the setting says, and the limits that it stands for."""
+    """The setting `concurrency`, and the limits that it declares."""
 
     kind: PolicyKind = PolicyKind.RESOURCES
     slots: Mapping[str, int] = field(default_factory=lambda: {"default": 1, HTTP_RESOURCE: HTTP_SLOTS})
@@ -64,8 +64,8 @@ class ConcurrencyPolicy:
     def limits(self) -> Limits:
         """The limits that this policy declares.
 
-        With `per_type` a named resource still runs one piece of work at a time: only `default`, which stands for no
-        real thing, is left to the types.
+        With `per_type` a named resource still runs one piece of work at a time: only `default`, which names no real
+        thing, is limited by the types alone.
         """
         match self.kind:
             case PolicyKind.RESOURCES:

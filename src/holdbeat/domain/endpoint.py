@@ -94,7 +94,7 @@ ASKS_TO_WAIT = (429, 503)
 
 
 def retry_after(result: Any, now: datetime) -> datetime | None:
-    """Before when the server of a failed call wants no other: the Retry-After header of a 429 or 503.
+    """Until when the server of a failed call wants no other call: the Retry-After header of a 429 or 503.
 
     `result` is what the run kept of the answer. The header has a number of seconds or a date; anything else counts as
     not sent.

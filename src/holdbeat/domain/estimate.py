@@ -42,8 +42,8 @@ def estimated_start(
 ) -> datetime | None:
     """The instant at which as many slots as it weighs are free once all that are `ahead` have taken theirs, in order.
 
-    Never before `not_before`. `slots` is None where nothing limits the pool. Who weighs more than there are slots never
-    starts.
+    Never before `not_before`. `slots` is None where nothing limits the pool. Work that needs more slots than there are
+    never starts.
     """
     earliest = max(now, not_before) if not_before is not None else now
     if slots is None:

@@ -1,8 +1,8 @@
 """Governor: when an adaptive Schedule runs next, and why.
 
-Guards the hard limits: never in the past, never closer to the last start than the min clamp nor (the past and
-a pause aside) further than the max clamp, never inside a pause, never outside start_at and end_at. One pure
-function decides; whoever re-plans with the same inputs gets the same answer.
+Guards the hard limits: never in the past, never closer to the last start than the min clamp nor (the past and a pause
+aside) further than the max clamp, never inside a pause, never outside start_at and end_at. One pure function decides;
+the same inputs give the same plan.
 
 The order of the steps:
   1. Candidates. Baseline: the cron slot after the last start and the last intended slot, or last start +
@@ -65,7 +65,7 @@ class PlanInputs:
     not_before: datetime | None = None
     """A lower bound for this plan alone, so that many schedules do not start at once."""
     retry_after: datetime | None = None
-    """Before when the server of an endpoint asked not to be called again."""
+    """Until when the server of an endpoint asked not to be called."""
     in_flight: bool = False
 
     @staticmethod

@@ -89,7 +89,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """What the group does now: whose gate opens, who is cancelled or skipped, and the group's own state."""
+    """What the group does now: which gates open, which members are cancelled or skipped, and the group's new status."""
 
     status: GroupStatus
     open_gates: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class GroupFailurePolicy:
             if not member.has_ended:
                 gate = (member.tip_id,) if member.is_gated else ()
                 return gate, (), ""
-            # Whoever was cancelled by the policy stands behind the one because of whom: that one is met first.
+            # A member that the policy cancelled comes after the member that caused it, which is met first.
             went_wrong = member.status in (JobStatus.FAILED, JobStatus.CANCELLED)
             if went_wrong and self.on_failure is not OnFailure.CONTINUE:
                 rest = tuple(m for m in ordered[index + 1 :] if m.status is JobStatus.QUEUED)

@@ -202,7 +202,7 @@ class Job:
     on_upstream: str | None = None
     """What it does if something that it depends on does not complete; None if it depends on nothing."""
     is_awaited: bool = False
-    """Whether somebody depends on the end of its chain."""
+    """Whether other work depends on the end of its chain."""
     unique_key: str | None = None
     """Of the jobs with one key at most one waits, or is unfinished."""
     unique_while: str | None = None

@@ -1,6 +1,6 @@
 """The Lease: proof that one worker holds one slot for one JobRun, or one direct request, now.
 
-Ownership is this row and nothing else: the store lets nobody write for a run who cannot show it.
+Ownership is this row and nothing else: the store refuses every write for a run without it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class LeaseTerms:
         return now + timedelta(milliseconds=round(lease_s * 1000))
 
     def is_lost(self, expires_at: datetime, now: datetime) -> bool:
-        """Whether recovery may take a lease away from a holder of whom nothing else is known."""
+        """Whether recovery may end a lease when nothing else is known about its holder."""
         return now > expires_at + timedelta(seconds=self.grace_s)
 
 

@@ -43,10 +43,10 @@ class Limit:
     """How many starts a partition has in its turn, if not one."""
     origin: Origin = field(default=Origin.SETTINGS, compare=False)
     version: int = field(default=1, compare=False)
-    """Grows with each change of what holds under this name, whoever made it."""
+    """Grows with each change of the limit of this name, by programs and operators."""
 
     def as_dict(self) -> dict[str, Any]:
-        """What somebody set, without the name, the origin and the version."""
+        """The settings of the limit, without its name, origin and version."""
         return {
             "resource": self.resource,
             "type": self.type,
@@ -186,7 +186,7 @@ class Limits:
         return {limit.resource for limit in self if limit.resource not in (None, EACH)}
 
     def covering(self, resource: str, type_: str) -> tuple[Pool, ...]:
-        """The pools from which work of this kind draws, each of which must have room."""
+        """The pools that work of this kind uses; each must have room."""
         try:
             return self._covering[resource, type_]
         except KeyError:

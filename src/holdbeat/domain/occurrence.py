@@ -1,4 +1,4 @@
-"""The Occurrence: one due time of a Schedule and what became of it.
+"""The Occurrence: one due time of a Schedule and its verdict.
 
 Guards that every due time gets exactly one verdict: fired, or the reason why not. After any downtime the
 number of verdicts stays bounded, and their counts still add up to all due times.
@@ -209,7 +209,7 @@ def _summaries(
     """At most one row per status, at the oldest due time that it stands for."""
     groups: dict[OccurrenceStatus, tuple[datetime, str, int]] = {}
     if due.older and due.oldest is not None:
-        # `due_work` hands in no stretch in which a pause ends, so the oldest speaks for all.
+        # `due_work` passes no stretch in which a pause ends, so the oldest due time decides for all.
         is_paused = paused_until is not None and due.oldest < paused_until
         status, reason = (OccurrenceStatus.SKIPPED, pause) if is_paused else left_out
         groups[status] = (due.oldest, reason, due.older)

@@ -1,7 +1,7 @@
 """Headers that a call may carry, and secrets: what is shown in their place, and when a value may be kept (SEC-07).
 
-Guards a stored secret against those who may change where it is sent: its value is kept only for the scheme, host and
-port that it was stored for. Log lines are searched once more for secrets that come along in somebody else's text.
+Guards a stored secret against callers who may change where it is sent: its value is kept only for the scheme, host and
+port that it was stored for. Log lines are searched once more for secrets inside foreign text.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def without_echoes(value: Any, secrets: Sequence[str]) -> Any:
 
 
 def kept_params(params: dict[str, Any], present: Mapping[str, Any], field: str = "params") -> dict[str, Any]:
-    """Params as they came back from somebody who was shown the mark: there the present secrets stay."""
+    """Params that a client sends back with redaction marks: each mark keeps the stored secret."""
     if "headers" not in params:
         return params
     stored = present.get("headers")
@@ -164,7 +164,7 @@ def refuse_marks(params: Mapping[str, Any], field: str = "params") -> None:
 
 
 def kept_headers(headers: Any, present: Mapping[str, Any], field: str = "headers") -> Any:
-    """Headers as they came back from somebody who was shown the mark: there the present value stays."""
+    """Headers that a client sends back with redaction marks: each mark keeps the stored value."""
     if not isinstance(headers, dict) or REDACTED not in headers.values():
         return headers
     values = {name.lower(): value for name, value in present.items()}
@@ -181,7 +181,7 @@ def kept_headers(headers: Any, present: Mapping[str, Any], field: str = "headers
 
 
 def kept_secrets(schedule: Schedule, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes of a schedule or endpoint in which each redaction mark is replaced by what it stands for."""
+    """Changes of a schedule or endpoint in which each redaction mark is replaced by the stored secret."""
     kept = dict(changes)
     endpoint = schedule.endpoint
     if endpoint is not None and ("headers" in kept or "url" in kept):

@@ -1,6 +1,6 @@
 """The JobRun: the audit record of executing one Job, and the one Outcome every execution ends in.
 
-Guards INV-002: what stands at a run's start never changes, and its end is written once.
+Guards INV-002: the fields of a run's start never change, and its end is written once.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class ErrorKind(StrEnum):
     CANCELLED = "cancelled"
     REJECTED = "rejected"
     THROTTLED = "throttled"
-    """Who was called wants no other call before some time."""
+    """The called service wants no other call before some time."""
 
 
 COUNTED_KINDS = frozenset({ErrorKind.ERROR, ErrorKind.EXIT, ErrorKind.TIMEOUT, ErrorKind.CRASH, ErrorKind.LOST})
 """Failures that use up an attempt."""
 
 LONGEST_RETRY_AFTER_S = 86_400.0
-"""Who is called can put off the next call by this much."""
+"""A called service can delay the next call by at most this."""
 
 NEVER_RETRIED_KINDS = frozenset({ErrorKind.CANCELLED, ErrorKind.REJECTED})
 
@@ -84,7 +84,7 @@ class Outcome:
     is_preempted: bool = False
     """Whether it was interrupted for work of a higher priority: then it is tried again in any case."""
     retry_after_s: float | None = None
-    """For how long who was called wants no other call, if the error kind is `throttled`."""
+    """For how long the called service wants no other call, if the error kind is `throttled`."""
 
     @staticmethod
     def completed(result: Any = None, *, exit_code: int | None = None) -> Outcome:

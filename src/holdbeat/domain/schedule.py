@@ -20,7 +20,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import JobTemplate, RetryPolicy
 
 INDEFINITE = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
-"""`paused_until` of a pause that lasts until somebody resumes: the last instant that can be stored."""
+"""`paused_until` of a pause without an end: the last instant that can be stored."""
 
 SHORTEST_INTERVAL_S = 1.0
 """Work more often than once a second belongs into one long job, not into a schedule."""
@@ -49,7 +49,7 @@ BOTH_HINTS = (
 
 
 class CatchUp(StrEnum):
-    """What becomes of due times that nobody was there to fire."""
+    """What happens to due times that passed while no trigger ran."""
 
     LATEST = "latest"
     NONE = "none"
@@ -57,7 +57,7 @@ class CatchUp(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What becomes of a due time while an earlier job of the same schedule is unfinished."""
+    """What happens to a due time while an earlier job of the same schedule is unfinished."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -272,8 +272,8 @@ def _refuse_adaptive_fields(schedule: Schedule) -> None:
 def job_for(schedule: Schedule, template: JobTemplate | None, due_at: datetime | None) -> dict[str, Any]:
     """The schedule's own layer of the defaults for one job: only what it sets itself, never a null.
 
-    The layers below (template, job type, settings) are merged in by whoever makes the job; `type` alone comes
-    from the template here, since a schedule with a template has none of its own.
+    The layers below (template, job type, settings) are merged in when the job is made; `type` alone comes from the
+    template here, since a schedule with a template has none of its own.
     """
     if schedule.endpoint is not None:
         call = schedule.endpoint

@@ -191,8 +191,8 @@ def after_run(
 ) -> Steered:
     """The end of a chain: counts the failure or forgets them, then plans (GOV-01, GOV-04, GOV-09).
 
-    `started_at` is None if the job was cancelled before it ran. A hint that was set while the chain ran lies
-    later than its start, so it stays. `retry_after` is before when the called server wants no other call.
+    `started_at` is None if the job was cancelled before it ran. A hint that was set while the chain ran lies later than
+    its start, so it stays. `retry_after` is until when the called server wants no other call.
     """
     end = ChainEnd(outcome)
     schedule = replace(schedule, last_run_at=started_at or schedule.last_run_at)
@@ -309,7 +309,7 @@ def _require_adaptive(schedule: Schedule, what: str) -> None:
 def paused(
     schedule: Schedule, until: datetime | str | None, reason: str | None, now: datetime, *, in_flight: bool = False
 ) -> Steered:
-    """Holds everything until an instant, or until somebody resumes (None); an adaptive one is planned behind that."""
+    """Pauses everything until an instant, or until it is resumed (None); an adaptive one is planned behind that."""
     if reason is not None:
         check_line(reason, "reason", LONGEST_REASON, shortest=0)
     end = INDEFINITE if until is None or until == INDEFINITE else instant_in(schedule.timezone, until, "until")

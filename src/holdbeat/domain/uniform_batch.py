@@ -2,7 +2,7 @@
 
 Most large batches are of this kind. An object of forty fields for each of their jobs, and the garbage collector's way
 through all of them, took three times as long as the rest of the submission. Both batches are sequences of ordinary
-items, each made when somebody looks at it; a change of such an item changes nothing in the batch.
+items, each made when it is read; a change of such an item changes nothing in the batch.
 """
 
 from __future__ import annotations

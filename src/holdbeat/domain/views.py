@@ -20,7 +20,7 @@ from holdbeat.domain.redaction import REDACTED, redacted_headers, redacted_param
 from holdbeat.schemas import durable, jobs, schedules, system
 
 if TYPE_CHECKING:
-    # Names of types alone: whoever shows a job need not load all there is about cron.
+    # Imported for type checkers only: showing a job does not need the modules of cron.
     from holdbeat.domain.cron import Fire
     from holdbeat.domain.dependencies import Edge
     from holdbeat.domain.events import Event
@@ -205,7 +205,7 @@ def template_json(template: JobTemplate) -> dict[str, Any]:
 
 
 def webhook_json(webhook: Webhook, *, with_secret: bool = False) -> dict[str, Any]:
-    """A subscription; its secret is shown only to who has just made it."""
+    """A subscription; its secret is shown only when it is created."""
     return form(webhook, system.Webhook, secret=webhook.secret if with_secret else REDACTED)
 
 

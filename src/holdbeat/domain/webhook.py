@@ -1,4 +1,4 @@
-"""Webhooks: who is told what, how a message is signed, and what follows an attempt to deliver it.
+"""Webhooks: events and subscriptions, how a message is signed, and what follows an attempt to deliver it.
 
 The invariant: a Delivery is given up only after its first attempt and three retries failed, or when the
 receiver said that it is gone for good, or when its target may never be called; putting it off because its
@@ -45,7 +45,7 @@ OPERATIONAL_EVENTS: Final = (
     events.LIMIT_CHANGED,
     events.QUEUE_STARVED,
 )
-"""Events of the log that are told to subscribers as they are, and counted. To add one, add its name."""
+"""Events of the log that are sent to subscribers unchanged, and counted. To add one, add its name."""
 
 WEBHOOK_EVENTS: Final = (
     RUN_COMPLETED,
@@ -311,8 +311,8 @@ class CircuitBreaker:
     def wait_until(self, url: str, *, now: datetime) -> datetime | None:
         """None if the receiver may be called now, else when to ask again.
 
-        Once the wait is over, the first who asks is the probe and holds the others off for as long again; so
-        a probe that never reports back blocks nobody for ever.
+        Once the wait is over, the first caller is the probe, and the others wait for as long again; so a probe that
+        never reports back blocks nobody for ever.
         """
         state = self._receivers.get(url)
         if state is None or state.failures < FAILURES_TO_OPEN:

@@ -1,4 +1,4 @@
-"""DirectExecutionHandler: whoever wants the next free slot, and waits for it in this process.
+"""DirectExecutionHandler: requests for the next free slot that wait in this process.
 
 Guards DEC-004 and LIM-12: a direct request is a row that any worker can serve, so the waiting process and the working
 one need not be the same; a borrowed slot is such a row without a worker. Whatever happens to the client, the
@@ -35,7 +35,7 @@ log = logging.getLogger("holdbeat.engine")
 
 POLL_S = 0.5
 AT_ONCE_S = 0.5
-"""Even who will not wait must give a worker the time to take a slot that is free."""
+"""Even a request with `wait_s` 0 must give a worker the time to take a free slot."""
 EXTEND_S = 5.0
 """How often the reservations of waiting clients are extended: soon enough to outlive a jump of the wall clock."""
 UNOWNED_S = 4 * EXTEND_S
@@ -97,7 +97,7 @@ class DirectExecutionHandler(Service):
         self._reservation_s = reservation_s
         self._lease_s = lease_s
         self._waiting: set[str] = set()
-        """Reservations for which somebody waits here."""
+        """Reservations that a caller in this process waits for."""
         self._in_line: set[asyncio.Event] = set()
         """What wakes each request that has no slot yet."""
         self._line_emptied = asyncio.Event()
@@ -124,13 +124,13 @@ class DirectExecutionHandler(Service):
         await super().start()
 
     def close(self) -> None:
-        """Answers those who still wait for a slot; those who are being served get their result."""
+        """Answers the requests that still wait for a slot; running ones get their result."""
         self._is_closed = True
         for woken in self._in_line:
             woken.set()
 
     async def stop(self) -> None:
-        """`close`, all who waited for a slot are out of the line, and no reservation is extended any more."""
+        """`close`, every request that waited for a slot is out of the queue, and no reservation is extended."""
         self.close()
         await super().stop()
         while self._in_line:

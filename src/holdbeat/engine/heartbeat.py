@@ -1,9 +1,9 @@
 """The Heartbeat: keeps this worker's leases alive, from a thread of its own.
 
 Guards LEASE-02 and LEASE-04: a handler that blocks the event loop does not lose its lease; and a worker that cannot
-renew its leases in time, by its own monotonic clock, stops its handlers before somebody else may start them again.
-This thread waits for no answer of the store and for no event loop when it does so: it sets the stop signals itself,
-and those send processes their signals.
+renew its leases in time, by its own monotonic clock, stops its handlers before another worker may start them again.
+This thread waits for no answer of the store and for no event loop when it does so: it sets the stop signals itself, and
+those send processes their signals.
 """
 
 from __future__ import annotations

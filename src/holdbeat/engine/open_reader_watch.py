@@ -1,4 +1,4 @@
-"""OpenReaderWatch: warns of a transaction of somebody else that stays open and costs the store more and more."""
+"""OpenReaderWatch: warns of a foreign transaction that stays open and costs the store more and more."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class ScheduleTrigger(Service):
             self._forget(firing.at)
         self._remember(firing.wakes)
         if firing.is_contended:
-            # Whoever has it in hand may leave it due, and tells nobody.
+            # The process that has locked it may leave it due, without a wake-up.
             heapq.heappush(self._moments, firing.at + CONTENDED)
         if firing.looked_at:
             self.on_fired(firing)

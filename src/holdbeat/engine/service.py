@@ -45,7 +45,7 @@ class Service(ABC):
 
     @abstractmethod
     async def step(self) -> Any:
-        """Does what is to be done now, and returns what that was."""
+        """Does the work that is due now, and returns what it did."""
 
     def wake(self) -> None:
         self._woken.set()

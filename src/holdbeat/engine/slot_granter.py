@@ -17,7 +17,7 @@ POLL_S = 0.5
 
 
 class SlotGranter:
-    """Gives free slots to reservations that need no worker, while somebody here waits and no worker hands one on."""
+    """Gives free slots to reservations that need no worker, while a caller here waits and no worker passes one on."""
 
     def __init__(self, store: PersistenceAdapter) -> None:
         self._store = store

@@ -1,7 +1,7 @@
 """Outgoing calls under the policy that the servers of the store impose (SEC-04).
 
-Guards against a worker that calls into its own network for somebody outside: private and loopback addresses are open
-only while neither this process nor any server of the store can be reached from other machines. That is looked up
+Guards against a worker that calls into its own network on behalf of an outsider: private and loopback addresses are
+open only while neither this process nor any server of the store can be reached from other machines. That is looked up
 again before a call, at most once a second.
 """
 

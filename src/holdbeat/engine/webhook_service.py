@@ -1,8 +1,7 @@
-"""WebhookService: sends what lies in the outbox, at least once, and lets no receiver slow another.
+"""WebhookService: sends the deliveries of the outbox at least once, and lets no receiver slow another.
 
-Guards DEC-009 and WEB-03. Deliveries are taken for a while, many are on their way at once and few to one host; what
-became of them is written down in batches. A crash after sending means that the same message is sent again, under the
-same id.
+Guards DEC-009 and WEB-03. Deliveries are locked for a while. Many are sent at once, but few to one host. Their outcomes
+are stored in batches. A crash after sending means that the same message is sent again, under the same id.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class WebhookService(Service):
         return sent
 
     async def stop(self) -> None:
-        """Waits a moment for what is on its way; the rest is sent again by whoever comes next."""
+        """Waits a moment for the deliveries that are being sent; another process sends the rest again."""
         await super().stop()
         if self._on_their_way:
             await asyncio.wait(set(self._on_their_way), timeout=2.0)

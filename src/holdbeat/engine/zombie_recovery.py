@@ -76,7 +76,7 @@ class ZombieRecovery(Service):
         self._silent_workers = _SeenFor(store.clock)
 
     async def step(self) -> int:
-        """A full look if it is time for one, or if somebody has died; else nothing."""
+        """A full look if it is due, or if a worker has died; else nothing."""
         now = self.store.clock.monotonic()
         dead = await self.store.find_dead()
         if not dead and self._looked_at is not None and now - self._looked_at < self._recover_s:

@@ -71,9 +71,9 @@ class RateLimited(Exception):
 class Cancelled(BaseException):
     """Raised at a checkpoint when the handler should end.
 
-    It derives from BaseException, as asyncio's CancelledError does: handlers are full of loops that catch
-    Exception, note the failure and take the next item, and such a loop must not eat the request to stop.
-    Clean up in `finally`; whoever catches it should raise it again.
+    It derives from BaseException, as asyncio's CancelledError does: handlers are full of loops that catch Exception,
+    note the failure and take the next item, and such a loop must not eat the request to stop. Clean up in `finally`; if
+    you catch it, raise it again.
     """
 
 
@@ -240,7 +240,7 @@ class Context(StepCalls, WaitCalls):
         self.write_log("log", " ".join(str(part) for part in parts) + "\n")
 
     def emit(self, chunk: object) -> None:
-        """Streams a piece of output to whoever follows the run: text as it is, anything else as JSON.
+        """Streams a piece of output to the followers of the run: text as it is, anything else as JSON.
 
         Pieces are kept with the run, in order, up to 1 MB in all; then a mark, and nothing more.
         """

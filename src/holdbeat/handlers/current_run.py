@@ -1,4 +1,4 @@
-"""The run in whose handler the current code is, and what becomes of its words in the log of the process.
+"""The run whose handler the current code belongs to, and what happens to its lines in the log of the process.
 
 Async handlers, the tasks they start, thread handlers and `asyncio.to_thread` know their run by a context variable. A
 `threading.Thread` that a handler starts by itself does not.

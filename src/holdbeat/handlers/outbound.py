@@ -283,7 +283,7 @@ class Outbound:
             )
 
     def _tls(self) -> ssl.SSLContext:
-        # Reading the machine's certificates takes a while: once, and only if somebody calls https.
+        # Reading the machine's certificates takes a while: once, and only for the first https call.
         if self._ssl_context is None:
             self._ssl_context = httpx2.create_ssl_context()
         return self._ssl_context

@@ -1,4 +1,4 @@
-"""Shapes: what one annotation means, as a schema for those who submit and a reader for those who run.
+"""Shapes: what one annotation means, as a schema for submitters and a reader for handlers.
 
 Guards that the schema and the conversion never disagree: both are made in one place, from one annotation, so
 whatever the schema lets through arrives in the handler as the annotated type.

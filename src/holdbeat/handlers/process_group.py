@@ -289,7 +289,7 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _clean_up(group: int, run_id: str, leave_s: float) -> int:
-    """Kills what is left of a run after `leave_s`: its group at one blow, then one by one whoever carries its mark.
+    """Kills what is left of a run after `leave_s`: its group at once, then each process that carries its mark.
 
     Those left the group by setsid, as daemons do. Several looks, because one that forks may be between them.
     Returns how many there were when the time was over.

@@ -298,7 +298,7 @@ async def _repeated_async(name: str, call: Callable[[], Any], options: StepOptio
 
 
 async def _in_thread(name: str, call: Callable[[], Any]) -> Any:
-    """Calls a plain function in a thread. It cannot be stopped: whoever is cancelled meanwhile waits for its end."""
+    """Calls a plain function in a thread. It cannot be stopped: a task that is cancelled waits for its end."""
     ended = asyncio.ensure_future(in_own_thread(call, name=f"step-{name}"))
     try:
         return await asyncio.shield(ended)

@@ -39,11 +39,11 @@ _SENTENCES = {
 
 
 _OBEYED = ("Cancelled", "asyncio.exceptions.CancelledError")
-"""How the error of a handler begins that did as it was told; repeating that says nothing."""
+"""How the error begins of a handler that stopped as requested; repeating that says nothing."""
 
 
 class StopSignal:
-    """Set once by whoever wants the handler to end; seen by threads, tasks and processes. Any thread may call it."""
+    """Set once to tell the handler to end; seen by threads, tasks and processes. Any thread may set it."""
 
     def __init__(self) -> None:
         # Reentrant, because a signal handler may set it while its own thread is in the middle of doing so.

@@ -19,7 +19,8 @@ _PLAIN = frozenset({str, int, float, bool})
 
 
 def simpler(value: Any) -> Any:
-    """One step towards JSON: what an enum, a time, a dataclass, a model, a set stands for; all else as it is."""
+    """One step towards JSON: the plain value of an enum, a time, a dataclass, a model or a set; anything else
+    unchanged."""
     if value is None or type(value) in (str, int, float, bool, dict, list, tuple):
         return value
     if isinstance(value, Enum):

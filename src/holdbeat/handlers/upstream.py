@@ -2,7 +2,8 @@
 
 The address comes from the operator's settings, so it is not judged as the targets of jobs are. Each request has a
 connection of its own, which is closed when the block has ended. If the block ends before the answer does, the upstream
-may still work on the request: it is told that nobody listens, and has `settle_s` to close the connection on its side.
+may still work on the request: it sees that nobody reads any more, and has `settle_s` to close the connection on its
+side.
 """
 
 from __future__ import annotations

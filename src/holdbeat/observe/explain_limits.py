@@ -89,7 +89,7 @@ def refused_by_policy(tx: Transaction, job: Job) -> list[Reason]:
 
 
 def throttled(tx: Transaction, work: Job | Reservation) -> list[Reason]:
-    """Who was called asked for no other call before some time."""
+    """A called service asked for no other call before some time."""
     capacity = Blockers(tx).capacity
     at = capacity.throttled_until(work.resource, work.type, work.partition)
     if at is None:
@@ -110,7 +110,7 @@ def throttled(tx: Transaction, work: Job | Reservation) -> list[Reason]:
 
 
 def passed_by(tx: Transaction, job: Job) -> list[Reason]:
-    """Who went before it because of what a worker has loaded."""
+    """The jobs that started before it because a worker has their affinity loaded."""
     passed = last_passed_by(tx, job.id)
     if passed is None:
         return []

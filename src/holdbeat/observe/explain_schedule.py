@@ -90,7 +90,7 @@ def _state(facts: ScheduleFacts, now: datetime) -> list[dict[str, Any]]:
 
 
 def _plan(schedule: Schedule, now: datetime) -> list[dict[str, Any]]:
-    """What competed for the next run, who won, and what moved it."""
+    """The candidates for the next run, the winner, and what moved it."""
     decision = schedule.last_decision
     if decision is None or not schedule.adaptive:
         rhythm = f"cron {schedule.cron} in {schedule.timezone}" if schedule.cron else f"every {schedule.interval_s:g} s"

@@ -98,7 +98,7 @@ def _wrap_streams(is_own_process: bool) -> Callable[[], None]:
 
 
 class RunStream:
-    """Stands for sys.stdout or sys.stderr: what a handler writes goes to its run's log."""
+    """Replaces sys.stdout or sys.stderr: the output of a handler goes to its run's log."""
 
     def __init__(self, stream: TextIO, name: str, is_own_process: bool) -> None:
         self.stream = stream

@@ -1,8 +1,8 @@
 """Metrics for Prometheus, in a registry of their own (OPS-05).
 
-Counters grow as the engine and the commits of this process tell of things; gauges that describe the store are read
-from it when somebody scrapes, so every process shows the same. This module imports prometheus_client: import it only
-where metrics are asked for.
+Counters grow as the engine and the commits of this process tell of things; gauges that describe the store are read from
+it at each scrape, so every process shows the same. This module imports prometheus_client: import it only where metrics
+are asked for.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Readiness:
     async def probe(self) -> dict[str, Any]:
         """{ready, checks: {server, store, trigger, dispatcher}}; a check is {ok, detail, …}.
 
-        Those who ask while a probe is under way share its answer, so that many who ask do not become a load.
+        Requests during a probe share its answer, so that many requests are not a load.
         """
         if self._under_way is None:
             self._under_way = asyncio.create_task(self._probe())
@@ -80,7 +80,7 @@ class Readiness:
         except TimeoutError:
             error = f"{what} was not done within {self._within_s:g} s."
         except HoldbeatError as refused:
-            # The sentence may name hosts and files. Whoever has any key may ask for a probe, so it says the code alone.
+            # The message may name hosts and files, and every key may ask for a probe, so only the code is shown.
             error = f"{what} failed: {refused.code}."
         took_s = round(clock.monotonic() - began, 4)
         return _check(error is None, f"{what} took {took_s:g} s.", error or "", took_s=took_s), result

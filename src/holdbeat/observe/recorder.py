@@ -1,7 +1,6 @@
-"""The Recorder: what the engine tells whoever counts.
+"""The Recorder: the interface through which the engine reports what it does, for metrics.
 
-The engine calls these as things happen and knows nothing of who listens; by default nobody does, and nothing is
-imported for it.
+The engine calls these methods and does not know who listens; by default nobody does, and nothing is imported for it.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def because(reason: str | None) -> str:
 
 
 def sentence(text: str) -> str:
-    """A text of somebody else's as the end of a sentence: one line with a full stop."""
+    """A foreign text as the end of a sentence: one line with a full stop."""
     line = " ".join(text.split())
     return line if line.endswith((".", "!", "?")) else f"{line}."
 

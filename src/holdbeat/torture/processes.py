@@ -47,7 +47,7 @@ class WorkerPool:
     deaths: list[dict[str, Any]] = field(default_factory=list)
     frozen: list[dict[str, Any]] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
-    """Processes that ended though nobody had told them to, with the end of their log."""
+    """Processes that ended unasked, with the end of their log."""
     started: int = 0
 
     def fill(self) -> None:

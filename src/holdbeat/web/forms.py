@@ -60,7 +60,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class OfferedType:
-    """A job type that somebody can choose."""
+    """A job type in the list of choices."""
 
     name: str
     description: str | None

@@ -20,7 +20,7 @@ class Box:
     y: int
     title: str
     label: str
-    """Said to who cannot see the picture."""
+    """The text for screen readers."""
     href: str | None
     status: str
     is_centre: bool

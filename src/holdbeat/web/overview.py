@@ -159,7 +159,7 @@ def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
     spans, is_cut = spans_since(tx, since)
     shortest = tx.now - timedelta(seconds=ZOOMS["2m"][1])
     if chosen not in ZOOMS and spans and all(span.started_at >= shortest for span in spans):
-        # Whoever has just begun would look at an empty picture with a thin line at its end.
+        # On a new store the picture would be empty, with a thin line at its end.
         zoom, since = "2m", shortest
     return _timeline(tx, ask, spans, is_cut, since, tx.now, zoom, by_worker=by_worker)
 

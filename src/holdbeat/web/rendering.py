@@ -167,7 +167,7 @@ def when(context: Context, at: datetime | str | None, otherwise: str = "–") ->
 
 @pass_context
 def curl(context: Context, path: str, body: Any) -> str:
-    """A command that does by the API what a page speaks of, ready to be pasted into a terminal."""
+    """A command that does the action of a page through the API, ready to paste into a terminal."""
     key = ' -H "authorization: Bearer $HOLDBEAT_KEY"' if context["has_keys"] else ""
     return f"curl {context['address']}{path}{key} -H 'content-type: application/json' -d '{json.dumps(body)}'"
 

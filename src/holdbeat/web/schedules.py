@@ -80,7 +80,7 @@ def _mean_s(runs: list[PastRun]) -> float | None:
 
 
 def trial(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    """A timetable that somebody tries out before saving it (TIME-08)."""
+    """A timetable that is tried out before it is saved (TIME-08)."""
     cron, interval = ask.text("cron"), ask.text("interval_s")
     if cron is None and interval is None:
         return {"trial": None, "trial_refusal": None}
@@ -110,7 +110,7 @@ def read_endpoint(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def _read_one(tx: Transaction, ask: Ask, *, endpoint: bool | None) -> dict[str, Any]:
-    """One of either kind: who follows an event to its schedule need not know which it is."""
+    """One of either kind: a link from an event to its schedule need not know which it is."""
     schedule = get_schedule(tx, ask.path["id"], endpoint=endpoint)
     is_endpoint = schedule.endpoint is not None
     page = list_occurrences(tx, schedule.id, limit=20, cursor=ask.text("cursor"))

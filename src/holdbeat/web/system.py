@@ -147,7 +147,7 @@ def read_webhooks(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def read_keys(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    """All keys for who may manage them; for others only that it takes another key."""
+    """All keys, for callers who may manage them; others only learn that they need another key."""
     is_admin = ask.scope.covers(Scope.ADMIN)
     return {"is_admin": is_admin, "keys": list_api_keys(tx) if is_admin else [], "scopes": SCOPES}
 

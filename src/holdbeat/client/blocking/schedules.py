@@ -128,7 +128,7 @@ class ScheduleMethods(Generic[S]):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Occurrence]:
-        """Lists the due times of a schedule and what became of each, the latest first."""
+        """Lists the due times of a schedule and their verdicts, the latest first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
         return self._transport.call("GET", self._path(reference, "occurrences"), query=query)
 
