@@ -14,8 +14,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "states.md"
 
 _INTRODUCTION = """# The states of a Job
 
-Drawn by `python -m tools.draw_states` from `TRANSITIONS` in `src/holdbeat/domain/job.py`. What has no arrow is
-refused; nothing ever goes back to QUEUED, and a retry is a new Job.
+Drawn by `python -m tools.draw_states` from `TRANSITIONS` in `src/holdbeat/domain/job.py`. Every other change
+is refused. No Job returns to QUEUED: a retry is a new Job.
 """
 
 
