@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from holdbeat.domain.errors import StoreRefused
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import StoreTerms, Transaction
 
 TABLE = """CREATE TABLE IF NOT EXISTS schema_migrations (
     version INTEGER PRIMARY KEY,
@@ -28,6 +28,24 @@ REFUSING_TRIGGERS = frozenset(
 )
 """The triggers of the schema that refuse a change. PostgreSQL gives their name as that of a violated constraint, SQLite
 as the beginning of the message."""
+
+
+AGEING_INDEX = (
+    "CREATE INDEX jobs_ageing ON jobs (ages_at) "
+    "WHERE status = 'QUEUED' AND hold < 1 AND effective_priority < 100 AND attempt >= 0"
+)
+
+
+def indexes_of(terms: StoreTerms) -> dict[str, str]:
+    """Indexes that a store has only once a process with these settings has opened it, and how they are made.
+
+    Every ready job would have an entry in the index of the ageing, and few stores age their jobs.
+
+    Before the first ANALYZE PostgreSQL takes that index for as good as jobs_ready, and would read the whole of one of
+    them and sort it. So claims say `hold = 0`, the ageing says `hold < 1 AND attempt >= 0`, and neither can use the
+    other's.
+    """
+    return {"jobs_ageing": AGEING_INDEX} if terms.aging_s > 0 else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -107,6 +108,23 @@ def test_without_aging_nobody_ever_grows(open_store: OpenStore, clock: ManualClo
     job = enqueue_one(store)
     clock.advance(1_000_000)
     assert effective(store, job.id) == 0
+
+
+def has_index(store: PersistenceAdapter) -> bool:
+    catalogue = "sqlite_master WHERE name" if store.url.startswith("sqlite") else "pg_indexes WHERE indexname"
+    return bool(rows(store, f"SELECT 1 FROM {catalogue} = 'jobs_ageing'"))
+
+
+@pytest.mark.rule("QUE-05")
+def test_only_a_store_that_ages_its_jobs_has_the_index_for_it(open_store: OpenStore) -> None:
+    producer = open_store()
+    enqueue_one(producer)
+    assert not has_index(producer)
+    with ThreadPoolExecutor(4) as pool:
+        openings = [pool.submit(open_store, aging_s=PERIOD_S) for _ in range(4)]
+        assert all(has_index(opening.result(60)) for opening in openings)
+    enqueue_one(producer)
+    assert has_index(producer) and has_index(open_store())
 
 
 @pytest.mark.rule("QUE-05")

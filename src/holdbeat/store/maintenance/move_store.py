@@ -154,7 +154,7 @@ def tables_of_others(source: str) -> list[str]:
 def _own_tables() -> frozenset[str]:
     fresh = connect_sqlite(MEMORY)
     try:
-        migrate(fresh)
+        migrate(fresh, {})
         return frozenset(_names(fresh))
     finally:
         fresh.close()

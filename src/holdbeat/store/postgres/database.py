@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
 
 import psycopg
 from psycopg import errors as pg
@@ -128,15 +129,15 @@ class Link:
     close = drop
 
 
-def open_database(url: str, *, create: bool, clock: Clock) -> ColumnTypes:
-    """Migrates the schema and reads the types of its columns."""
+def open_database(url: str, *, create: bool, clock: Clock, indexes: Mapping[str, str]) -> ColumnTypes:
+    """Migrates the schema, adds these indexes, and reads the types of its columns."""
     check_postgres_url(url)
     try:
         conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         raise unreadable_url() from None
     try:
-        return _open_database(url, create=create, clock=clock)
+        return _open_database(url, create=create, clock=clock, indexes=indexes)
     except psycopg.Error as error:
         raise _why_not_opened(error) from error
 
@@ -152,7 +153,7 @@ def _why_not_opened(error: psycopg.Error) -> HoldbeatError | psycopg.Error:
         case pg.InsufficientPrivilege():
             return StoreRefused(
                 f"The database refused this user ({error}). Grant it CREATE on the schema and the rights on Holdbeat's "
-                "tables.",
+                "tables; the first process with aging_s must run as their owner.",
                 code="store_read_only",
             )
         case pg.QueryCanceled():
@@ -166,9 +167,9 @@ def _why_not_opened(error: psycopg.Error) -> HoldbeatError | psycopg.Error:
     return error
 
 
-def _open_database(url: str, *, create: bool, clock: Clock) -> ColumnTypes:
+def _open_database(url: str, *, create: bool, clock: Clock, indexes: Mapping[str, str]) -> ColumnTypes:
     with contextlib.closing(connect(url)) as connection:
-        migrate(connection, create=create, at=iso(clock.now()))
+        migrate(connection, create=create, at=iso(clock.now()), indexes=indexes)
         if isinstance(clock, OffsetClock):
             asked = clock.monotonic()
             row = connection.execute("SELECT clock_timestamp()").fetchone()
@@ -183,7 +184,7 @@ def _open_database(url: str, *, create: bool, clock: Clock) -> ColumnTypes:
         return types
 
 
-def migrate(connection: psycopg.Connection[Row], *, create: bool, at: str) -> None:
+def migrate(connection: psycopg.Connection[Row], *, create: bool, at: str, indexes: Mapping[str, str]) -> None:
     """Brings the schema up to date; a lock lets one process do it while others wait and find it done.
 
     Whoever reads several tables meanwhile may wait for a change while the change waits for the reader: then PostgreSQL
@@ -191,13 +192,13 @@ def migrate(connection: psycopg.Connection[Row], *, create: bool, at: str) -> No
     """
     for attempt in range(1, MIGRATION_ATTEMPTS + 1):
         try:
-            return _migrate_once(connection, create=create, at=at)
+            return _migrate_once(connection, create=create, at=at, indexes=indexes)
         except psycopg.errors.DeadlockDetected:
             if attempt == MIGRATION_ATTEMPTS:
                 raise
 
 
-def _migrate_once(connection: psycopg.Connection[Row], *, create: bool, at: str) -> None:
+def _migrate_once(connection: psycopg.Connection[Row], *, create: bool, at: str, indexes: Mapping[str, str]) -> None:
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
         row = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
@@ -215,3 +216,8 @@ def _migrate_once(connection: psycopg.Connection[Row], *, create: bool, at: str)
                 "INSERT INTO schema_migrations VALUES (%s, %s, %s, %s)",
                 [migration.version, migration.name, migration.checksum, at],
             )
+        for name, sql in indexes.items():
+            # Asked first: IF NOT EXISTS would wait for all who write to the table.
+            row = connection.execute("SELECT to_regclass(%s) IS NULL", [name]).fetchone()
+            if row and row[0]:
+                connection.execute(sql.encode())

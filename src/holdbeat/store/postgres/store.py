@@ -26,6 +26,7 @@ from holdbeat.domain.errors import HoldbeatError, StoreDown, StoreRefused
 from holdbeat.store.adapter import Listener, PersistenceAdapter, read_took_too_long
 from holdbeat.store.forks import forked
 from holdbeat.store.loop_inserts import LoopInserts
+from holdbeat.store.migrate import indexes_of
 from holdbeat.store.postgres.awaited import AwaitedConnection, AwaitedPostgresTransaction
 from holdbeat.store.postgres.calls import Calls
 from holdbeat.store.postgres.database import Link, open_database
@@ -87,7 +88,7 @@ class PostgresStore(PersistenceAdapter):
         self.clock = clock or OffsetClock()
         self._refused: HoldbeatError | None = None
         self._closed = False
-        self._types: ColumnTypes = open_database(url, create=create, clock=self.clock)
+        self._types: ColumnTypes = open_database(url, create=create, clock=self.clock, indexes=indexes_of(terms))
         self._wakeups = PostgresWakeups(url, self.tell)
         self._waiting_caller = threading.Lock()
         self._callers_link = Link(url)

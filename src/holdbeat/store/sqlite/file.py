@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import apsw
@@ -142,7 +142,9 @@ def _settled(connection: apsw.Connection) -> apsw.Connection:
     return connection
 
 
-def open_file(path: str, *, create: bool) -> tuple[apsw.Connection, SecondLibraryWatch | None]:
+def open_file(
+    path: str, *, create: bool, indexes: Mapping[str, str] | None = None
+) -> tuple[apsw.Connection, SecondLibraryWatch | None]:
     """Opens, checks and migrates the store's file; makes a new one only where there is none.
 
     The watch that comes with it knows which file had the name before: another may be put in its place at any moment.
@@ -158,7 +160,7 @@ def open_file(path: str, *, create: bool) -> tuple[apsw.Connection, SecondLibrar
             _check_is_ours(connection, path, was_used)
             if watch is not None and inode(path) != watch.inode:
                 raise replaced(path)
-            migrate(_settled(connection))
+            migrate(_settled(connection), indexes or {})
         except BaseException:
             if connection is not None:
                 connection.close()
@@ -240,11 +242,12 @@ def _pragma(connection: apsw.Connection, name: str) -> int:
     return int(str(connection.execute(f"PRAGMA {name}").fetchall()[0][0]))
 
 
-def migrate(connection: apsw.Connection) -> None:
-    """Brings the schema up to date. Two processes at once: one does it, the other finds it done."""
+def migrate(connection: apsw.Connection, indexes: Mapping[str, str]) -> None:
+    """Brings the schema up to date and adds these indexes. Of two processes one does it, the other finds it done."""
     from holdbeat.domain.clock import SystemClock
 
-    if _applied(connection) is not None and not pending("sqlite", _applied(connection) or []):
+    applied = _applied(connection)
+    if applied is not None and not pending("sqlite", applied) and not _missing(connection, indexes):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -255,12 +258,19 @@ def migrate(connection: apsw.Connection) -> None:
                 "INSERT INTO schema_migrations VALUES (?, ?, ?, ?)",
                 (migration.version, migration.name, migration.checksum, iso(SystemClock().now())),
             )
+        for index in _missing(connection, indexes):
+            connection.execute(index)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _missing(connection: apsw.Connection, indexes: Mapping[str, str]) -> list[str]:
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+    return [sql for name, sql in indexes.items() if name not in there]
 
 
 def _applied(connection: apsw.Connection) -> list[tuple[int, str]] | None:

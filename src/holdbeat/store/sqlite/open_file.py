@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
 from datetime import datetime
 
 import apsw
@@ -19,9 +20,9 @@ log = logging.getLogger("holdbeat.store")
 class OpenFile:
     """A connection that writes, connections that read, and the checks that the file is still the one they opened."""
 
-    def __init__(self, path: str, *, create: bool, readers: int) -> None:
+    def __init__(self, path: str, *, create: bool, readers: int, indexes: Mapping[str, str]) -> None:
         self.path = path
-        self.writer, self._watch = open_file(path, create=create)
+        self.writer, self._watch = open_file(path, create=create, indexes=indexes)
         # All of them before the file is looked at: one that came later could open a log that is not the first one's.
         self.readers: list[apsw.Connection] = []
         """None for a store in memory, which other connections cannot see."""

@@ -24,6 +24,7 @@ from holdbeat.domain.errors import HoldbeatError, StoreRefused
 from holdbeat.store.adapter import Listener, PersistenceAdapter
 from holdbeat.store.forks import forked
 from holdbeat.store.loop_inserts import LoopInserts
+from holdbeat.store.migrate import indexes_of
 from holdbeat.store.sqlite import file as sqlite_file
 from holdbeat.store.sqlite import log_growth
 from holdbeat.store.sqlite.batch import Batch, no_transaction, store_closed, write_interrupted_itself
@@ -91,7 +92,7 @@ class SqliteStore(PersistenceAdapter):
         self._locks_held_for_fork: list[threading.Lock] = []
         if self.path in _left_open:
             raise forked()
-        self._file = OpenFile(self.path, create=create, readers=len(self._reader_locks))
+        self._file = OpenFile(self.path, create=create, readers=len(self._reader_locks), indexes=indexes_of(terms))
         self._process_lock: WriteLock | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         self._worker_locks: WorkerLocks | None = None
         self._wakeups: Wakeups | None = None

@@ -74,11 +74,8 @@ CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, positi
 CREATE INDEX jobs_turns ON jobs (resource, type, effective_priority DESC, partition, position, created_at, id)
     WHERE status = 'QUEUED' AND hold BETWEEN 0 AND 0 AND partition <> '';
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
--- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
--- Before the first ANALYZE PostgreSQL takes this index for as good as jobs_ready, and would read the whole of one of them
--- and sort it. So claims say `hold = 0`, the ageing says `hold < 1 AND attempt >= 0`, and neither can use the other's.
-CREATE INDEX jobs_ageing ON jobs (ages_at)
-    WHERE status = 'QUEUED' AND hold < 1 AND effective_priority < 100 AND attempt >= 0;
+-- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet. Its index
+-- is made when a process with aging_s opens the store (migrate.py).
 -- Only for statements that say `priority >= 0`, which is always true. After an ANALYZE of an empty queue PostgreSQL takes
 -- all these indexes for empty and would read the whole queue from this one, where a claim needs the order of jobs_ready.
 CREATE INDEX jobs_queue ON jobs (priority DESC, position, created_at, id) WHERE status = 'QUEUED' AND priority >= 0;

@@ -72,8 +72,8 @@ CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, positi
 CREATE INDEX jobs_turns ON jobs (resource, type, effective_priority DESC, partition, position, created_at, id)
     WHERE status = 'QUEUED' AND hold BETWEEN 0 AND 0 AND partition <> '';
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
--- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
-CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold < 1 AND effective_priority < 100;
+-- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet. Its index
+-- is made when a process with aging_s opens the store (migrate.py).
 CREATE INDEX jobs_queue ON jobs (priority DESC, position, created_at, id) WHERE status = 'QUEUED';
 CREATE INDEX jobs_running ON jobs (priority, position) WHERE status = 'RUNNING';
 CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED');
