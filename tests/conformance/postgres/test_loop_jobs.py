@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 import pytest
 
+from holdbeat.domain.ids import IdSource
 from holdbeat.domain.job import Job
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.uniform_batch import SubmissionKind, UniformSubmissions
@@ -127,3 +129,31 @@ def test_a_refused_call_and_calls_of_other_kinds_are_left_to_the_writers(store: 
     assert [job.params["n"] for job in jobs_of([first, third])] == [1, 3]
     assert [(job.type, job.params["n"]) for job in mixed] == [("a", 4), ("b", 5), ("a", 6)]
     assert count(store, "jobs") == before + 1 + 5
+
+
+@pytest.mark.rule("DEC-008")
+@pytest.mark.parametrize("ids", [OSError("no random numbers"), "half of a \ud800 pair"])
+def test_what_nobody_expected_reaches_every_caller_and_the_next_ones_are_stored(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, ids: Exception | str
+) -> None:
+    """The source of ids fails before the statement is sent, or makes one that the driver cannot send."""
+
+    def many(self: IdSource, now: datetime, number: int) -> list[str]:
+        if isinstance(ids, Exception):
+            raise ids
+        return [f"{ids} {each}" for each in range(number)]
+
+    expected = OSError if isinstance(ids, Exception) else UnicodeEncodeError
+
+    async def program() -> None:
+        await connect_loop(store)
+        before = count(store, "jobs")
+        with monkeypatch.context() as faulty:
+            faulty.setattr(IdSource, "many", many)
+            answers = await asyncio.wait_for(submitted(store, *range(4)), 60)
+        assert [type(answer) for answer in answers] == [expected] * 4
+        assert count(store, "jobs") == before
+        assert len(jobs_of(await submitted(store, *range(4)))) == 4
+        assert count(store, "jobs") == before + 4
+
+    asyncio.run(program())

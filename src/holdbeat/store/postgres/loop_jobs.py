@@ -8,6 +8,7 @@ same ids, and whichever of the two the server executes first stores the jobs.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -26,6 +27,8 @@ from holdbeat.store.postgres.transaction import PostgresTransaction, array
 from holdbeat.store.single_insert import SINGLE_INSERT_TOPICS, UniformInsert
 from holdbeat.store.transaction import Row
 from holdbeat.store.work import Work, reply
+
+log = logging.getLogger("holdbeat.store")
 
 MOST_JOBS = 250
 """Of one statement: the loop makes its text, and others wait meanwhile."""
@@ -71,39 +74,42 @@ class LoopJobs(SingleJobs):
         connection = self.loop_link.reserve()
         if connection is None:
             return False
+        is_begun = False
         try:
             now = self._clock.now()
             tx = PostgresTransaction(connection, now, self._terms, self._types)
             works = [work for work in works if work.begin()]
             insert = verb.uniform(tx, [work.args[0] for work in works]) if works else None
             if insert is not None and 1 < len(insert.job_ids) <= MOST_JOBS:
-                task = asyncio.get_running_loop().create_task(self._store(works, insert, now))
+                storing = self._store(works, insert, self._text(insert, is_checked=True), self._values(insert, now))
+                task = asyncio.get_running_loop().create_task(storing)
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-                return True
-        except BaseException:
-            self.loop_link.release()
-            raise
-        self.loop_link.release()
-        return not works
+                is_begun = True
+        except Exception:
+            log.debug("jobs could not be prepared together; each call gets its own answer", exc_info=True)
+        finally:
+            if not is_begun:
+                self.loop_link.release()
+        return is_begun or not works
 
-    async def _store(self, works: list[Work], insert: UniformInsert[Any], now: datetime) -> None:
+    async def _store(self, works: list[Work], insert: UniformInsert[Any], text: str, values: dict[str, Any]) -> None:
         asked = self._clock.monotonic()
         notice = self._wakeups.send_yourself(SINGLE_INSERT_TOPICS)
-        values = self._values(insert, now)
         row: Row | None
         try:
-            row = await self.loop_link.execute(self._text(insert, is_checked=True), values, notice)
+            row = await self.loop_link.execute(text, values, notice)
         except ANSWERED:
             row = None
-        except LOST:
-            try:
-                row = await asyncio.to_thread(self._store_again, insert, values)
-            except Exception as error:
-                reply((work, error) for work in works)
-                return
-        except psycopg.Error:
-            row = None
+        except Exception as error:
+            if isinstance(error, psycopg.Error) and not isinstance(error, LOST):
+                row = None
+            else:
+                try:
+                    row = await asyncio.to_thread(self._store_again, insert, values)
+                except Exception as reason:
+                    reply([(work, reason) for work in works])
+                    return
         finally:
             self.loop_link.release()
         if row is None:
