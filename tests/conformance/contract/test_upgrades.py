@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import time
@@ -97,6 +98,17 @@ def test_an_upgrade_keeps_every_row(saved_url: str, engine: str) -> None:
         assert not missing, f"{table} lost {missing}"
     assert counts["schedule.missed"] > 1 and counts["zombie.found"] == 1, "the counters say what they said before"
     assert [dict(row)["version"] for row in after["schema_migrations"]] == [m.version for m in migrations(engine)]
+
+
+@pytest.mark.rule("OPS-02", "FND-01")
+def test_labels_of_schedules_are_found_after_an_upgrade(saved_url: str) -> None:
+    store = open_at(saved_url, clock=SystemClock())
+    labelled = rows(store, "SELECT id, labels FROM schedules WHERE labels IS NOT NULL")
+    stored = [(row[0], row[1] if isinstance(row[1], dict) else json.loads(row[1])) for row in labelled]
+    expected = {(name, value, schedule_id) for schedule_id, labels in stored for name, value in labels.items()}
+    assert expected
+    assert set(rows(store, "SELECT label_name, label_value, schedule_id FROM schedule_labels")) == expected
+    store.close()
 
 
 @pytest.mark.rule("OPS-02", "DEC-008", "REC-01")

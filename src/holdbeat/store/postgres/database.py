@@ -221,3 +221,6 @@ def _migrate_once(connection: psycopg.Connection[Row], *, create: bool, at: str,
             row = connection.execute("SELECT to_regclass(%s) IS NULL", [name]).fetchone()
             if row and row[0]:
                 connection.execute(sql.encode())
+                # Now the server knows how many rows there are, and must know what is in them as well: it would rather
+                # sort than go by an index of which it knows nothing.
+                connection.execute("ANALYZE jobs")

@@ -1,59 +1,57 @@
 -- Ids and other keys compare byte by byte (COLLATE "C"), so that both engines order alike.
 -- JSON is kept as it was written (json, not jsonb), so that both engines give back the same numbers.
 
--- An update compares every indexed column of the old row with the new one, and reaches a column through those before it.
--- So columns of fixed length that are never null come first, then the other indexed columns, then the rest.
 CREATE TABLE jobs (
-    position bigint NOT NULL,
-    priority bigint NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 100),
-    hold bigint NOT NULL DEFAULT 0,
-    effective_priority bigint NOT NULL DEFAULT 0,
-    attempt bigint NOT NULL DEFAULT 0,
-    created_at timestamptz NOT NULL,
-    weight integer NOT NULL DEFAULT 1,
-    preemption integer NOT NULL DEFAULT 0,
-    permanently_failed boolean NOT NULL DEFAULT false,
-    is_awaited boolean NOT NULL DEFAULT false,
-    is_detached boolean NOT NULL DEFAULT false,
-    put_first boolean NOT NULL DEFAULT false,
     id text COLLATE "C" PRIMARY KEY NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    params json NOT NULL DEFAULT '{}',
     status text COLLATE "C" NOT NULL DEFAULT 'QUEUED'
         CHECK (status IN ('QUEUED', 'RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED', 'CONTINUED')),
-    type text COLLATE "C" NOT NULL,
+    priority bigint NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 100),
+    position bigint NOT NULL,
     resource text COLLATE "C" NOT NULL DEFAULT 'default',
-    partition text COLLATE "C" NOT NULL DEFAULT '',
-    affinity text COLLATE "C" NOT NULL DEFAULT '',
-    ages_at timestamptz,
-    not_before timestamptz,
-    started_at timestamptz,
-    finished_at timestamptz,
-    expires_at timestamptz,
+    template_id text COLLATE "C",
+    schedule_id text COLLATE "C",
+    scheduled_for timestamptz,
+    group_id text COLLATE "C",
+    sequence bigint,
     retry_of text COLLATE "C",
     retry_kind text COLLATE "C" CHECK (retry_kind IN ('auto', 'manual', 'continue')),
     retried_by text COLLATE "C",
-    root_id text COLLATE "C",
-    parent_id text COLLATE "C",
-    schedule_id text COLLATE "C",
-    group_id text COLLATE "C",
-    sequence bigint,
-    template_id text COLLATE "C",
-    idempotency_key text COLLATE "C",
-    unique_key text COLLATE "C",
-    unique_while text COLLATE "C" CHECK (unique_while IN ('queued', 'unfinished')),
-    params json NOT NULL DEFAULT '{}',
-    scheduled_for timestamptz,
+    permanently_failed boolean NOT NULL DEFAULT false,
     retry_policy json NOT NULL DEFAULT '{"max_attempts":3,"base_delay_s":10,"max_delay_s":3600,"jitter":0}',
     timeout_s double precision,
     cancel_grace_s double precision,
+    not_before timestamptz,
+    idempotency_key text COLLATE "C",
     request_hash text COLLATE "C",
     webhook_url text COLLATE "C",
     labels json NOT NULL DEFAULT '{}',
+    created_at timestamptz NOT NULL,
+    started_at timestamptz,
+    finished_at timestamptz,
     cancel_requested_at timestamptz,
     cancel_reason text COLLATE "C",
+    hold bigint NOT NULL DEFAULT 0,
+    effective_priority bigint NOT NULL DEFAULT 0,
+    ages_at timestamptz,
+    attempt bigint NOT NULL DEFAULT 0,
     trace text COLLATE "C",
+    partition text COLLATE "C" NOT NULL DEFAULT '',
     title text COLLATE "C" NOT NULL DEFAULT '',
+    root_id text COLLATE "C",
     waits json,
-    on_upstream text COLLATE "C" CHECK (on_upstream IN ('cancel', 'skip', 'run'))
+    on_upstream text COLLATE "C" CHECK (on_upstream IN ('cancel', 'skip', 'run')),
+    is_awaited boolean NOT NULL DEFAULT false,
+    unique_key text COLLATE "C",
+    unique_while text COLLATE "C" CHECK (unique_while IN ('queued', 'unfinished')),
+    expires_at timestamptz,
+    parent_id text COLLATE "C",
+    is_detached boolean NOT NULL DEFAULT false,
+    weight integer NOT NULL DEFAULT 1,
+    affinity text COLLATE "C" NOT NULL DEFAULT '',
+    preemption integer NOT NULL DEFAULT 0,
+    put_first boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 80);
 
 -- weight: slots of its resource that it takes. affinity: what a worker keeps loaded for it. preemption: 1 if it may be
@@ -74,8 +72,11 @@ CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, positi
 CREATE INDEX jobs_turns ON jobs (resource, type, effective_priority DESC, partition, position, created_at, id)
     WHERE status = 'QUEUED' AND hold BETWEEN 0 AND 0 AND partition <> '';
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
--- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet. Its index
--- is made when a process with aging_s opens the store (migrate.py).
+-- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
+-- Before the first ANALYZE PostgreSQL takes this index for as good as jobs_ready, and would read the whole of one of them
+-- and sort it. So claims say `hold = 0`, the ageing says `hold < 1 AND attempt >= 0`, and neither can use the other's.
+CREATE INDEX jobs_ageing ON jobs (ages_at)
+    WHERE status = 'QUEUED' AND hold < 1 AND effective_priority < 100 AND attempt >= 0;
 -- Only for statements that say `priority >= 0`, which is always true. After an ANALYZE of an empty queue PostgreSQL takes
 -- all these indexes for empty and would read the whole queue from this one, where a claim needs the order of jobs_ready.
 CREATE INDEX jobs_queue ON jobs (priority DESC, position, created_at, id) WHERE status = 'QUEUED' AND priority >= 0;
@@ -257,15 +258,6 @@ CREATE INDEX schedules_listed ON schedules (failure_count DESC, name) WHERE endp
 CREATE INDEX endpoints_listed ON schedules (failure_count DESC, name) WHERE endpoint IS NOT NULL;
 CREATE INDEX schedules_held ON schedules (id) WHERE NOT enabled OR paused_until IS NOT NULL;
 
--- One row for each label of a schedule or an endpoint.
-CREATE TABLE schedule_labels (
-    label_name text COLLATE "C" NOT NULL,
-    label_value text COLLATE "C" NOT NULL,
-    label_of text COLLATE "C" NOT NULL CHECK (label_of IN ('schedule', 'endpoint')),
-    schedule_id text COLLATE "C" NOT NULL,
-    PRIMARY KEY (label_name, label_value, label_of, schedule_id)
-);
-
 CREATE TABLE occurrences (
     id text COLLATE "C" PRIMARY KEY NOT NULL,
     schedule_id text COLLATE "C" NOT NULL,
@@ -371,9 +363,7 @@ CREATE TABLE workers (
     stopping_at timestamptz,
     stopped_at timestamptz,
     memory_bytes bigint,
-    cpu_share double precision,
-    machine text COLLATE "C",
-    process_started bigint
+    cpu_share double precision
 );
 CREATE INDEX workers_live ON workers (expires_at) WHERE stopped_at IS NULL;
 

@@ -72,8 +72,8 @@ CREATE INDEX jobs_ready ON jobs (resource, type, effective_priority DESC, positi
 CREATE INDEX jobs_turns ON jobs (resource, type, effective_priority DESC, partition, position, created_at, id)
     WHERE status = 'QUEUED' AND hold BETWEEN 0 AND 0 AND partition <> '';
 CREATE INDEX jobs_delayed ON jobs (not_before) WHERE status = 'QUEUED' AND hold = 1;
--- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet. Its index
--- is made when a process with aging_s opens the store (migrate.py).
+-- ages_at: the instant up to which a job's waiting has been counted; null for jobs that nobody has counted yet.
+CREATE INDEX jobs_ageing ON jobs (ages_at) WHERE status = 'QUEUED' AND hold < 1 AND effective_priority < 100;
 CREATE INDEX jobs_queue ON jobs (priority DESC, position, created_at, id) WHERE status = 'QUEUED';
 CREATE INDEX jobs_running ON jobs (priority, position) WHERE status = 'RUNNING';
 CREATE INDEX jobs_outcome ON jobs (status, id) WHERE status IN ('FAILED', 'SKIPPED', 'CANCELLED');
@@ -317,15 +317,6 @@ CREATE INDEX schedules_searched ON schedules (search_text, id) WHERE endpoint IS
 CREATE INDEX endpoints_searched ON schedules (search_text, id) WHERE endpoint IS NOT NULL;
 CREATE INDEX schedules_held ON schedules (id) WHERE enabled = 0 OR paused_until IS NOT NULL;
 
--- One row for each label of a schedule or an endpoint.
-CREATE TABLE schedule_labels (
-    label_name TEXT NOT NULL,
-    label_value TEXT NOT NULL,
-    label_of TEXT NOT NULL CHECK (label_of IN ('schedule', 'endpoint')),
-    schedule_id TEXT NOT NULL,
-    PRIMARY KEY (label_name, label_value, label_of, schedule_id)
-) WITHOUT ROWID;
-
 -- Whoever writes a plan by hand writes next_run_at alone: wake_at follows.
 CREATE TRIGGER schedules_wake_follows AFTER UPDATE OF next_run_at ON schedules
     WHEN new.next_run_at IS NOT old.next_run_at AND new.wake_at IS old.wake_at
@@ -442,9 +433,7 @@ CREATE TABLE workers (
     stopping_at TEXT,
     stopped_at TEXT,
     memory_bytes INTEGER,
-    cpu_share REAL,
-    machine TEXT,
-    process_started INTEGER
+    cpu_share REAL
 );
 CREATE INDEX workers_live ON workers (expires_at) WHERE stopped_at IS NULL;
 
