@@ -55,7 +55,12 @@ class ModelServer(ThreadingHTTPServer):
             self.cut += 1
             raise
         finally:
-            with self.lock:
+            self.end(connection)
+
+    def end(self, connection: socket.socket) -> None:
+        """The model has done its work for a request: before the last byte is sent, since then the next may come."""
+        with self.lock:
+            if connection in self.working:
                 self.working.remove(connection)
 
 
@@ -116,6 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _json(self, value: Any, status: int = 200) -> None:
         content = json.dumps(value).encode()
+        self.server.end(self.connection)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
@@ -137,6 +143,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self._chunk(line.encode())
             time.sleep(self.server.token_s)
+        self._last_chunk()
+
+    def _last_chunk(self) -> None:
+        self.server.end(self.connection)
         self._chunk(b"")
 
     def _chunk(self, data: bytes) -> None:
@@ -211,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
         self._chunk(b"second")
-        self._chunk(b"")
+        self._last_chunk()
 
 
 @contextmanager
