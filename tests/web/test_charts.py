@@ -46,6 +46,18 @@ def test_the_lanes_of_a_resource_hold_its_work_whichever_slot_it_had() -> None:
     assert by_name == {"cpu": [["4"]], "gpu": [["1", "2"], ["3"]]}
 
 
+@pytest.mark.parametrize(("count", "height", "names"), [(12, 30, list(range(1, 13))), (21, 9, [1, 11, 21])])
+def test_lanes_are_in_the_order_of_their_numbers_and_narrow_where_there_are_many(
+    count: int, height: int, names: list[int]
+) -> None:
+    spans = [_span(number, number, "http", 60, 10, f"job {number}") for number in range(count)]
+    for by_worker, prefix in ((False, ""), (True, "slot ")):
+        (lane,) = lanes(spans, NOW - timedelta(seconds=120), NOW, ZONE, by_worker=by_worker)
+        assert lane["height"] == height
+        assert [row["name"] for row in lane["rows"] if row["name"]] == [f"{prefix}{name}" for name in names]
+        assert [bar["span"].id for row in lane["rows"] for bar in row["bars"]] == [str(each) for each in range(count)]
+
+
 @pytest.mark.rule("UI-01")
 def test_the_axis_is_labelled_in_the_reader_s_zone() -> None:
     ticks = time_ticks(NOW - timedelta(hours=1), NOW, ZoneInfo("Asia/Kolkata"))

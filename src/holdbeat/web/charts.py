@@ -168,6 +168,9 @@ def member_bars(runs: Mapping[int, Mapping[str, Any] | None], now: datetime) -> 
 # --- the timeline -------------------------------------------------------------------------------------------
 
 LANES_WIDTH = 1000
+LANE_HEIGHT, DENSE_HEIGHT = 30, 9
+DENSE_FROM = 17
+"""So many lanes of one resource or worker are drawn narrow, and only every tenth has its name."""
 
 
 def lanes(
@@ -200,13 +203,19 @@ def lanes(
 
     drawn = []
     for group in sorted(groups):
-        order = sorted(range(len(names[group])), key=lambda i: (names[group][i].startswith("http"), names[group][i]))
+        titles = names[group]
+        order = sorted(range(len(titles)), key=lambda i: (titles[i].startswith("http"), int(titles[i].split()[-1])))
+        is_dense = len(titles) >= DENSE_FROM
         drawn.append(
             {
                 "name": group,
+                "height": DENSE_HEIGHT if is_dense else LANE_HEIGHT,
                 "rows": [
-                    {"name": names[group][i], "bars": [_lane_bar(span, x, now, zone) for span in groups[group][i]]}
-                    for i in order
+                    {
+                        "name": "" if is_dense and number % 10 else titles[i],
+                        "bars": [_lane_bar(span, x, now, zone) for span in groups[group][i]],
+                    }
+                    for number, i in enumerate(order)
                 ],
             }
         )
