@@ -293,15 +293,14 @@ class Dispatcher:
             self.slots.give_back(run.slot for run in cycle.results)
             return
         taken = {claim.lease.slot for claim in claims}
-        self.slots.give_back(slot for slot in (*vacancy.slots, *vacancy.http_slots) if slot not in taken)
+        self.slots.give_back_offered(vacancy.slots, vacancy.http_slots, taken)
 
     def _cycle_failed(self, cycle: _CycleInFlight, error: BaseException) -> None:
         """Nothing of the cycle is stored: results wait again, slots are free or held as they were before."""
         self.results.take_back(cycle.results)
         if cycle.vacancy is not None:
             held = {run.slot for run in cycle.results}
-            offered = (*cycle.vacancy.slots, *cycle.vacancy.http_slots)
-            self.slots.give_back(slot for slot in offered if slot not in held)
+            self.slots.give_back_offered(cycle.vacancy.slots, cycle.vacancy.http_slots, held)
             self._may_have_work = True
             # Errors of the engine underneath include: a slot is free for us and taken in the store.
             self._may_hold_unknown_claims |= isinstance(error, StoreDown) or not isinstance(error, HoldbeatError)

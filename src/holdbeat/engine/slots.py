@@ -6,7 +6,7 @@ Ordinary slots are numbered from 0 upwards, those of the lane for http calls fro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -47,6 +47,11 @@ class Slots:
     def give_back(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             (self._http if number < 0 else self._ordinary).append(number)
+
+    def give_back_offered(self, ordinary: Sequence[int], http: Sequence[int], kept: set[int]) -> None:
+        """Gives back what was offered to the store and is not kept: mostly all of the many slots for http calls."""
+        for free, offered in ((self._ordinary, ordinary), (self._http, http)):
+            free.extend(offered if kept.isdisjoint(offered) else [slot for slot in offered if slot not in kept])
 
     def note_used(self, numbers: Iterable[int]) -> None:
         """The store gave out claims for these."""
