@@ -81,7 +81,8 @@ def first_by_partition(
                 chosen.append(row)
         return chosen
 
-    for count in (max(_FEW, 2 * places), max(WINDOW, 2 * places)):
+    # With many places both are the same, and what was read would be read again.
+    for count in dict.fromkeys((max(_FEW, 2 * places), max(WINDOW, 2 * places))):
         rows = first_of_lane(tx, resource, type_, count)
         chosen = with_room(rows)
         if len(chosen) >= places or len(rows) < count:
