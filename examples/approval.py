@@ -21,7 +21,7 @@ from holdbeat import App, Context
 OLLAMA_URL = os.environ.get("OLLAMA_URL", "http://127.0.0.1:11434")
 MODEL = os.environ.get("OLLAMA_MODEL", "llama3.2")
 
-app = App(concurrency="resources:default=4,http=16", slots=4)
+app = App(concurrency="resources:default=4,http=256", slots=4)
 
 
 async def draft(topic: str) -> str:

@@ -27,7 +27,7 @@ PAGES_MAX = 200
 CHUNK_WORDS = 60
 DIMENSIONS = 16
 
-app = App(concurrency="resources:default=4,http=16", slots=4)
+app = App(concurrency="resources:default=4,http=256", slots=4)
 
 
 class Page(HTMLParser):

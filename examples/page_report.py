@@ -19,7 +19,7 @@ from typing import Any
 
 from holdbeat import App, Context, JobHandle
 
-app = App(concurrency="resources:default=16,http=16", slots=16)
+app = App(concurrency="resources:default=16,http=256", slots=16)
 
 
 @app.job(retries=3)

@@ -25,7 +25,7 @@ OLLAMA_URL = os.environ.get("OLLAMA_URL", "http://127.0.0.1:11434")
 MODEL = os.environ.get("OLLAMA_MODEL", "llama3.2")
 
 app = App(
-    concurrency="resources:ollama=1,default=4,http=16",
+    concurrency="resources:ollama=1,default=4,http=256",
     slots=4,
     direct_routes={"/story/generate": "story", "/research/run": "research"},
 )

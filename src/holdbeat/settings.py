@@ -55,8 +55,8 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 7450
     slots: int = 1
-    http_slots: int = 16
-    concurrency: str = "resources:default=1,http=16"
+    http_slots: int = 256
+    concurrency: str = "resources:default=1,http=256"
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     lease_s: float = 300
     heartbeat_s: float = 30

@@ -93,7 +93,7 @@ def test_every_page_of_the_documentation_can_be_reached_from_the_readme() -> Non
 
 
 def test_no_advice_about_resources_takes_the_slots_of_http_calls_away() -> None:
-    """A list replaces the default list: one without http would leave its 16 slots at 1."""
+    """A list replaces the default list: one without http would leave http calls one slot."""
     advised = []
     for page in [*PAGES, *(ROOT / "examples").glob("*.py"), *(ROOT / "deploy").rglob("*.toml")]:
         for item in re.findall(r"resources:[\w-]+=[\w=,-]+", page.read_text(encoding="utf-8")):

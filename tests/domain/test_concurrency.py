@@ -11,6 +11,7 @@ from holdbeat.domain.concurrency import ConcurrencyPolicy, PolicyKind
 from holdbeat.domain.errors import Invalid, SettingsError
 from holdbeat.domain.limit import EACH, Limit, Limits, limit_of
 from holdbeat.domain.rate import Rate
+from holdbeat.settings import Settings
 
 NAMES = st.text("abcdefgh-_.", min_size=1, max_size=6)
 SLOTS = st.dictionaries(NAMES, st.integers(0, 50), max_size=6)
@@ -43,11 +44,24 @@ def test_a_policy_written_down_reads_back_the_same(policy: ConcurrencyPolicy) ->
 
 
 @pytest.mark.rule("DEC-011")
-def test_the_default_is_one_job_per_resource_and_sixteen_http_calls() -> None:
+def test_the_default_is_one_job_per_resource_and_256_http_calls() -> None:
     policy = ConcurrencyPolicy()
-    assert policy == ConcurrencyPolicy.parse("resources:default=1,http=16")
+    assert policy == ConcurrencyPolicy.parse("resources:default=1,http=256")
+    assert policy == ConcurrencyPolicy.parse(Settings().concurrency)
     limits = policy.limits()
-    assert [limits.slots_of(name) for name in ("default", "http", "never-listed")] == [1, 16, 1]
+    assert [limits.slots_of(name) for name in ("default", "http", "never-listed")] == [1, 256, 1]
+
+
+@pytest.mark.rule("LIM-14")
+def test_one_host_has_128_slots_where_http_has_more() -> None:
+    each_host = Limit("each:host", resource="http", type="http", slots=128, per_partition=True)
+    for text in ("resources:default=1,http=256", "resources:http=129", "per_type:story=2"):
+        limits = ConcurrencyPolicy.parse(text).limits()
+        assert limits.named("each:host") == each_host
+        assert "each:host" in {pool.key for pool in limits.covering("http", "http")}
+        assert "each:host" not in {pool.key for pool in limits.covering("http", "other")}
+    for text in ("resources:http=128", "resources:gpu=1", "global:1000", "unlimited"):
+        assert ConcurrencyPolicy.parse(text).limits().named("each:host") is None
 
 
 @pytest.mark.rule("DEC-011", "LIM-01")

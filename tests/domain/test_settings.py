@@ -31,7 +31,7 @@ def test_without_any_source_the_defaults_are_in_force(tmp_path: Path, monkeypatc
     assert (settings.store, settings.host, settings.port, settings.slots) == (
         "sqlite:///holdbeat.db", "127.0.0.1", 7450, 1,
     )  # fmt: skip
-    assert settings.concurrency == "resources:default=1,http=16" and settings.origins == {}
+    assert settings.concurrency == "resources:default=1,http=256" and settings.origins == {}
 
 
 def test_flags_beat_the_environment_and_the_environment_beats_the_file(tmp_path: Path) -> None:

@@ -39,9 +39,9 @@ def test_more_running_jobs_than_a_page_reads_are_all_counted(idle: Served) -> No
     enqueue_all(idle.store, [NewJob("crowd", resource="gpu")] * MANY)
     assert len(claim_some(idle.store, MANY, worker=idle.supervisor.worker.id, types=["crowd"])) == MANY
     overview, queue, workers = (words_of(idle, path) for path in ("/", "/ui/queue", "/ui/workers"))
-    assert f"{MANY} of 80 busy" in overview and f"and {MANY - 8:,} more" in overview
+    assert f"{MANY} of 64 + 256 http busy" in overview and f"and {MANY - 8:,} more" in overview
     assert f"Running now {MANY:,}" in queue
-    assert f"{MANY:,} of 64" in workers and f"and {MANY - 6:,} more" in workers
+    assert f"{MANY:,} of 64 + 256 http slots in use" in workers and f"and {MANY - 6:,} more" in workers
 
 
 @pytest.mark.rule("FND-01")

@@ -14,7 +14,7 @@ from holdbeat.observe.logs import configure_process
 _process_options = with_options(
     click.option("--store", help="Where jobs are kept: sqlite:///file.db or postgresql://…"),
     click.option("--slots", type=int, help="How many jobs this process runs at once."),
-    click.option("--concurrency", help="Limits over all workers, e.g. resources:default=1,http=16."),
+    click.option("--concurrency", help="Limits over all workers, e.g. resources:default=1,http=256."),
     click.option("--preset", help="Lease settings: development, production or high-reliability."),
     click.option("--log-level", help="debug, info, warning or error."),
     click.option("--log-format", help="text or json."),

@@ -6,15 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdbeat.domain.endpoint import HTTP_RESOURCE, HTTP_TYPE
 from holdbeat.domain.errors import SettingsError
-from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.limit import EACH, SLOTS_MAX, Limit, Limits
 
 UNLISTED_SLOTS = 1
 """What a resource or type that nobody listed may hold."""
-HTTP_SLOTS = 16
+HTTP_SLOTS = 256
+"""A call that waits for its answer costs a socket and little memory: so many may hang before another one waits."""
+HOST_SLOTS = 128
+"""What one host may hold of them, so that one that hangs cannot take them all."""
 EACH_RESOURCE, EACH_TYPE = "each:resource", "each:type"
 """The names of the limits for each resource and each type that has none of its own."""
+EACH_HOST = "each:host"
+"""The name of the limit for calls to one host, which is the partition of an http job."""
 
 
 class PolicyKind(StrEnum):
@@ -70,7 +75,8 @@ class ConcurrencyPolicy:
         match self.kind:
             case PolicyKind.RESOURCES:
                 named = [Limit(name, resource=name, slots=count) for name, count in self.slots.items()]
-                return Limits([*named, Limit(EACH_RESOURCE, resource=EACH, slots=UNLISTED_SLOTS)])
+                each_host = _each_host(self.slots.get(HTTP_RESOURCE, UNLISTED_SLOTS))
+                return Limits([*named, *each_host, Limit(EACH_RESOURCE, resource=EACH, slots=UNLISTED_SLOTS)])
             case PolicyKind.GLOBAL:
                 return Limits([Limit("global", slots=self.total)])
             case PolicyKind.PER_TYPE:
@@ -80,11 +86,19 @@ class ConcurrencyPolicy:
                         Limit(EACH_TYPE, type=EACH, slots=UNLISTED_SLOTS),
                         Limit("default", resource="default"),
                         Limit(HTTP_RESOURCE, resource=HTTP_RESOURCE, slots=HTTP_SLOTS),
+                        *_each_host(HTTP_SLOTS),
                         Limit(EACH_RESOURCE, resource=EACH, slots=UNLISTED_SLOTS),
                     ]
                 )
             case _:
                 return Limits()
+
+
+def _each_host(http_slots: int) -> list[Limit]:
+    """The limit for each host, where one host could take more of these slots than it permits."""
+    if http_slots <= HOST_SLOTS:
+        return []
+    return [Limit(EACH_HOST, resource=HTTP_RESOURCE, type=HTTP_TYPE, slots=HOST_SLOTS, per_partition=True)]
 
 
 def _count(text: str, whole: str) -> int:

@@ -68,7 +68,8 @@ def read_workers(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "gone": [worker for worker in newest if worker.id not in ids][:GONE_SHOWN],
         "gone_shown": GONE_SHOWN,
         "busy": sum(entry["busy"] for entry in alive),
-        "slots": sum(entry["worker"].slots + entry["worker"].http_slots for entry in alive),
+        "slots": sum(entry["worker"].slots for entry in alive),
+        "http_slots": sum(entry["worker"].http_slots for entry in alive),
         "types": {name for entry in alive for name in entry["worker"].types},
     }
 

@@ -7,8 +7,10 @@ import psycopg
 import pytest
 
 from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.reservation import Reservation
+from holdbeat.observe.explain import explain_job
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.running.reservations import reserve
 from tests.conformance.acts import (
@@ -54,13 +56,25 @@ def test_each_policy_gives_out_exactly_its_slots(
 
 @pytest.mark.rule("DEC-011")
 def test_out_of_the_box_one_job_per_resource_runs_at_a_time_over_all_workers(open_store: OpenStore) -> None:
-    store, second_store = open_store("resources:default=1,http=16"), open_store("resources:default=1,http=16")
+    store, second_store = open_store(str(ConcurrencyPolicy())), open_store(str(ConcurrencyPolicy()))
     first, second = enqueue_all(store, [NewJob("a"), NewJob("a")])
     (running,) = claim_some(store, 5, worker="one")
     assert claim_some(second_store, 5, worker="two") == []
     complete(store, running)
     assert ids_of(claim_some(second_store, 5, worker="two")) == [second.id]
     assert look(store, first.id).status == "COMPLETED"
+
+
+@pytest.mark.rule("LIM-14", "LIM-04")
+def test_a_host_that_hangs_with_a_long_queue_leaves_the_other_hosts_their_slots(open_store: OpenStore) -> None:
+    store = open_store(str(ConcurrencyPolicy()))
+    hung = enqueue_all(store, [NewJob("http", resource="http", partition="hangs:80") for _ in range(700)])
+    assert ids_of(claim_some(store, 0, http=256)) == [job.id for job in hung[:128]]
+    others = enqueue_all(store, [NewJob("http", resource="http", partition=f"fine:{n}") for n in (80, 443)])
+    assert ids_of(claim_some(store, 0, worker="another", http=128)) == [job.id for job in others]
+    reason = store.read_sync(explain_job, hung[-1].id)["reasons"][0]
+    assert (reason["code"], reason["limit"], reason["slots"]) == ("resource_full", "each:host", 128)
+    assert "for the partition hangs:80 (limit each:host) are held by" in reason["detail"]
 
 
 @pytest.mark.rule("CON-002", "CAP-01", "CAN-02")
