@@ -8,11 +8,14 @@ import os
 import pickle
 import socket
 import ssl
+import threading
+from typing import Any
 
 import pytest
 
 from holdbeat.domain.address import OutboundPolicy
-from holdbeat.handlers.outbound import Outbound, OutboundFailure, SystemResolver
+from holdbeat.handlers.outbound import MAX_LOOKUPS, Outbound, OutboundFailure, SystemResolver
+from tests.engine.acting import until
 from tests.engine.calling import (
     LOCAL,
     OPEN,
@@ -65,6 +68,34 @@ async def test_an_address_that_never_answers_leaves_time_for_the_next() -> None:
 @pytest.mark.asyncio
 async def test_the_machines_resolver_finds_localhost() -> None:
     assert "127.0.0.1" in await SystemResolver().resolve("localhost", 80)
+
+
+@pytest.mark.rule("LIM-14", "WEB-03")
+@pytest.mark.asyncio
+async def test_two_hundred_names_that_are_not_resolved_hold_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve, is_over = socket.getaddrinfo, threading.Event()
+    asked: list[str] = []
+
+    def slow(host: str, *rest: Any, **options: Any) -> Any:
+        if host.endswith(".example"):
+            asked.append(host)
+            is_over.wait(60)
+            raise OSError("the name server does not answer")
+        return resolve(host, *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    async with serving(http(b"ok"), host="127.0.0.1") as server:
+        outbound = Outbound(LOCAL, resolver=SystemResolver())
+        names = [f"http://silent-{number}.example/" for number in range(200)]
+        waiting = [asyncio.create_task(failure(name, outbound, deadline_s=60)) for name in names]
+        try:
+            await until(lambda: len(asked) >= min(len(names), MAX_LOOKUPS))
+            answer = await call(server.url(host="localhost"), outbound, deadline_s=30)
+        finally:
+            is_over.set()
+            failures = await asyncio.gather(*waiting)
+    assert answer.body == "ok"
+    assert {one.kind for one in failures} == {"connect"}
 
 
 @pytest.mark.rule("SEC-04")

@@ -31,7 +31,8 @@ from holdbeat.handlers.response_body import BodyReader, Unreadable
 FailureKind = Literal["timeout", "refused_target", "connect", "protocol", "tls"]
 
 MAX_HEADER_BYTES = 64 * 1024
-MAX_LOOKUPS = 64
+MAX_LOOKUPS = 256
+"""As many as calls are made at once: with fewer, names that nobody resolves would hold up calls to other hosts."""
 MAX_ADDRESSES = 8
 USER_AGENT = "holdbeat"
 
