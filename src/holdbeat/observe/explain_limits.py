@@ -14,7 +14,7 @@ from holdbeat.observe.wording import listed, moment, reason, span
 from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.reads.blockers import Blocker, Blockers
 from holdbeat.store.reads.estimates import fullest_pool
-from holdbeat.store.reads.lease_holders import SlotHolder, holders_of_pool
+from holdbeat.store.reads.lease_holders import HOLDERS_MAX, SlotHolder, holders_of_pool
 from holdbeat.store.reads.limit_figures import last_passed_by
 from holdbeat.store.transaction import Transaction
 
@@ -45,7 +45,7 @@ def resource_full(tx: Transaction, work: Job | Reservation) -> list[Reason]:
 def _full(pool: Pool, covered: str, held: int, weight: int, holders: list[str]) -> str:
     """Why a pool has no room for so many slots more, and what to do where waiting does not help."""
     name, slots = pool.limit.name, pool.limit.slots or 0
-    by = f" by {listed(holders)}" if holders else ""
+    by = f" by {listed(holders, HOLDERS_MAX)}" if holders else ""
     if not slots and not held:
         how = f"Raise it in the settings (concurrency, limits), or with `holdbeat limits set {name} --slots 1`."
         return f"The limit {name} gives {covered} no slot, so nothing of it can run. {how}"

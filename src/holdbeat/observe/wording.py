@@ -88,12 +88,12 @@ def standing(status: str | None) -> str:
     return _STANDINGS.get(str(status), f"is {status}")
 
 
-def listed(texts: Iterable[str]) -> str:
-    """The first few by name, the rest as a number."""
+def listed(texts: Iterable[str], most: int | None = None) -> str:
+    """The first few by name, the rest as a number. If there are `most`, more may exist, and no number is named."""
     known = list(texts)
     words = known[:NAMED_MAX]
     if len(known) > NAMED_MAX:
-        words.append(f"{len(known) - NAMED_MAX:,} more")
+        words.append("others" if len(known) == most else f"{len(known) - NAMED_MAX:,} more")
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 

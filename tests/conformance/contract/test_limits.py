@@ -75,6 +75,7 @@ def test_a_host_that_hangs_with_a_long_queue_leaves_the_other_hosts_their_slots(
     reason = store.read_sync(explain_job, hung[-1].id)["reasons"][0]
     assert (reason["code"], reason["limit"], reason["slots"]) == ("resource_full", "each:host", 128)
     assert "for the partition hangs:80 (limit each:host) are held by" in reason["detail"]
+    assert reason["detail"].endswith(" and others."), "no number is named that was not counted"
 
 
 @pytest.mark.rule("CON-002", "CAP-01", "CAN-02")
