@@ -143,7 +143,10 @@ class PersistenceAdapter(ABC):
         try:
             return await work.waiter
         finally:
-            calls.answered()
+            if work.waiter.cancelled():
+                calls.give_up(work)
+            else:
+                calls.answered()
             if self.timer is not None:
                 self.timer("write", self.clock.monotonic() - began)
 
@@ -168,9 +171,13 @@ class PersistenceAdapter(ABC):
         inserts = self._inserts
         if inserts is None or inserts.loop is not loop or inserts.verb is not verb:
             inserts = self._inserts_of(loop, verb)
+        work = Work(verb, (call,), {}, loop)
         if inserts is None:
-            return self._start(Work(verb, (call,), {}, loop), read_only=False)
-        return inserts.insert(call)
+            return self._start(work, read_only=False)
+        began = self.clock.monotonic() if self.timer is not None else 0.0
+        inserts.put(work)
+        assert work.waiter is not None
+        return work.waiter if self.timer is None else self._answer_of(work, began, "write")
 
     def _inserts_of(self, loop: asyncio.AbstractEventLoop, verb: CoalescedInsert[A, T]) -> LoopInserts[A, T] | None:
         """None while another loop has them."""

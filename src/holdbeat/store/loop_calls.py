@@ -1,71 +1,99 @@
-"""LoopCalls: what the tasks of one event loop write at the same time, handed to the engine together.
+"""LoopCalls: what the tasks of one event loop write at the same time, handed to the engine in batches.
 
-Guards the price of a commit where many tasks write, as under a busy API. A call that comes while others of the loop
-are under way waits until they are answered, or until as many wait as are worth a commit of their own, so that the
-engine's thread is woken once for all of them and shares one commit among them; but not for long, because one that is
-stuck must not hold up the others. A call that comes alone is handed over at once.
+Guards the price of a commit where many tasks write, as under a busy API or in many handlers with steps. A call that
+comes alone is handed over at once. One that comes while a batch is under way waits until that is answered, or until as
+many wait as are worth a commit of their own; but not for long, because a batch that is stuck must not hold up the next.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from holdbeat.store.work import Work
 
-HALVED_FROM = 48
-"""So many calls are handed over in two parts: the loop answers the first while the engine has the second."""
-HOLD_S = 0.005
-"""How long a call waits for those under way."""
+if TYPE_CHECKING:
+    import asyncio
 
 
 class LoopCalls:
     """The calls of one event loop; used by its thread alone."""
 
-    __slots__ = ("_enough", "_gathered", "_hand_over", "_last_count", "loop", "under_way")
+    at_once = 1
+    """So many batches may be under way before calls wait."""
+    hold_s: float | None = 0.005
+    """How long a call waits for those under way; None for as long as they take."""
+    halved_from: int | None = 48
+    """So many calls go in two batches if nothing is under way: the loop goes on with the first while the engine has the
+    second."""
+    is_answered_whole = False
+    """Whether the calls of a batch get their answers together, and `answered` tells of the batch."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hand_over: Callable[[list[Work]], None], enough: int) -> None:
-        """`enough` calls wait for nothing: the engine commits them while the loop serves others."""
+        """`enough` calls wait for nothing."""
         self.loop = loop
         self._hand_over = hand_over
         self._enough = enough
         self._gathered: list[Work] = []
         self._last_count = 0
         """How many calls were last handed over together."""
-        self.under_way = 0
-        """How many calls of the loop wait for their answers."""
+        self._under_way = 0
+        """How many answers are to come: of calls, or of whole batches."""
 
     @property
     def is_alone(self) -> bool:
         """Whether the next call has probably no others to share a commit with."""
-        return not self.under_way and self._last_count <= 1
+        return not self._under_way and not self._gathered and self._last_count <= 1
 
     def put(self, work: Work) -> None:
         """Has a call handed over, now or later; `answered` must follow."""
-        gathered, is_alone = self._gathered, self.is_alone
+        is_alone, gathered = self.is_alone, self._gathered
         gathered.append(work)
-        self.under_way += 1
         if is_alone or len(gathered) >= self._enough:
             self._flush()
-        elif self.under_way == 1:
-            self.loop.call_soon(self._flush)
         elif len(gathered) == 1:
-            self.loop.call_later(HOLD_S, self._flush)
+            if self._under_way < self.at_once:
+                self.loop.call_soon(self._flush_if_free)
+            else:
+                self._hold()
+
+    def give_up(self, work: Work) -> None:
+        """`answered` for a call whose caller waits no more."""
+        if work in self._gathered:
+            self._gathered.remove(work)
+        else:
+            self.answered()
 
     def answered(self) -> None:
-        """A call has its answer, or its caller has given up."""
-        self.under_way -= 1
-        if self.under_way <= len(self._gathered):
+        """A call has its answer, or a batch where that is answered whole."""
+        self._under_way -= 1
+        self._flush_if_free()
+
+    def _flush_if_free(self) -> None:
+        if self._under_way < self.at_once:
+            self._flush()
+
+    def _hold(self) -> None:
+        if self.hold_s is not None:
+            self.loop.call_later(self.hold_s, self._flush_held, self._gathered)
+
+    def _flush_held(self, held: list[Work]) -> None:
+        if self._gathered is held:
             self._flush()
 
     def _flush(self) -> None:
-        gathered = self._gathered
-        if not gathered:
-            return
-        count = len(gathered)
-        if count >= HALVED_FROM and self.under_way <= count:
+        works, self._gathered = self._gathered, []
+        count = len(works)
+        if self.halved_from is not None and count >= self.halved_from and not self._under_way:
             count //= 2
-            self.loop.call_later(HOLD_S, self._flush)
-        self._gathered = gathered[count:]
+            works, self._gathered = works[:count], works[count:]
+        if not works:
+            return
         self._last_count = count
-        self._hand_over(gathered[:count])
+        self._under_way += 1 if self.is_answered_whole else count
+        self._hand_over(works)
+        if self._gathered:
+            if self._under_way < self.at_once:
+                self._flush()
+            else:
+                self._hold()

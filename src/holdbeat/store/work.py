@@ -142,10 +142,10 @@ def reply(answers: Iterable[tuple[Work, Any]]) -> None:
             loop.call_soon_threadsafe(set_results, waiters)
 
 
-def set_results(waiters: Iterable[tuple[asyncio.Future[Any], Any]]) -> None:
+def set_results(waiters: Iterable[tuple[asyncio.Future[Any] | None, Any]]) -> None:
     """Sets the result or error of each task that still waits, in its loop."""
     for waiter, result in waiters:
-        if waiter.done():
+        if waiter is None or waiter.done():
             continue
         if isinstance(result, Exception):
             waiter.set_exception(result)

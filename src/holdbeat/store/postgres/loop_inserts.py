@@ -6,19 +6,20 @@ import asyncio
 from functools import partial
 
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.loop_inserts import A, InsertBatch, LoopInserts, T
+from holdbeat.store.loop_inserts import A, LoopInserts, T
 from holdbeat.store.postgres.calls import BATCH_WAIT_S
 from holdbeat.store.postgres.loop_link import LoopLink
 from holdbeat.store.postgres.pipeline import Answer
 from holdbeat.store.postgres.transaction import INSERTED, array, for_table
-from holdbeat.store.work import CoalescedInsert
+from holdbeat.store.work import CoalescedInsert, Work
 
 
 class PostgresLoopInserts(LoopInserts[A, T]):
     """While there is no connection for the loop, or another call uses it, calls go to the writers."""
 
     at_once = 2
-    wait_s = BATCH_WAIT_S
+    hold_s = BATCH_WAIT_S
+    halved_from = 32
 
     def __init__(
         self,
@@ -33,32 +34,33 @@ class PostgresLoopInserts(LoopInserts[A, T]):
         """How many batches are on the connection."""
         self._sql, self._single_sql, self._names = for_table(f"{verb.sql}{INSERTED}")
 
-    def _begin(self, batch: InsertBatch[A, T], *, may_wait: bool) -> None:
-        if not self._in_use and self._link.reserve() is None:
-            self._answer(batch, None)
+    def _begin(self, works: list[Work]) -> None:
+        # What was held for too long goes past those that wait for a lock on the connection.
+        if self._in_use == self.at_once or (not self._in_use and self._link.reserve() is None):
+            self._answer(works, None)
             return
         self._in_use += 1
+        calls = [work.args[0] for work in works]
         try:
-            rows, now = self.verb.rows(batch.calls), self.store.clock.now()
+            rows, now = self.verb.rows(calls), self.store.clock.now()
             if len(rows) == 1:
                 sql, values = self._single_sql, rows[0]
             else:
                 sql, values = self._sql, tuple([array(column) for column in zip(*rows, strict=True)])
             params = dict(zip(self._names, values, strict=True), now=now)
         except Exception:
-            self._ended(batch, None)
+            self._ended(works, calls, None)
             return
-        self._link.begin(
-            self.loop, sql, params, partial(self._ended, batch), idle_loop=self.idle_loop if may_wait else None
-        )
+        idle_loop = self._idle_loop if self._may_wait(works) else None
+        self._link.begin(self.loop, sql, params, partial(self._ended, works, calls), idle_loop=idle_loop)
 
-    def _ended(self, batch: InsertBatch[A, T], answer: Answer | Exception | None) -> None:
+    def _ended(self, works: list[Work], calls: list[A], answer: Answer | Exception | None) -> None:
         self._in_use -= 1
         if not self._in_use:
             self._link.release()
         # One row for each that was inserted. If that was not all, or nobody knows, a writer says what became of them.
-        is_done = isinstance(answer, Answer) and len(answer.rows) == len(batch.calls)
-        self._answer(batch, [self.verb.answer(call) for call in batch.calls] if is_done else None)
+        is_done = isinstance(answer, Answer) and len(answer.rows) == len(calls)
+        self._answer(works, [self.verb.answer(call) for call in calls] if is_done else None)
 
     def close(self) -> None:
         """A connection on which a closed loop has left something cannot be used any more."""

@@ -7,7 +7,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.store.loop_inserts import A, InsertBatch, LoopInserts, T
+from holdbeat.store.loop_inserts import A, LoopInserts, T
 from holdbeat.store.sqlite.write_queue import WakePipe
 from holdbeat.store.work import CoalescedInsert, Work
 
@@ -18,25 +18,30 @@ if TYPE_CHECKING:
 
 
 class SqliteLoopInserts(LoopInserts[A, T]):
+    """One batch after the other: the thread that writes would commit two of them one by one."""
+
+    hold_s = None
+    halved_from = None
+
     def __init__(self, store: PersistenceAdapter, loop: asyncio.AbstractEventLoop, verb: CoalescedInsert[A, T]) -> None:
         super().__init__(store, loop, verb)
-        self._answered: deque[tuple[InsertBatch[A, T], Any]] = deque()
+        self._answered: deque[tuple[list[Work], Any]] = deque()
         self._pipe = WakePipe()
         self._closing = threading.Lock()
         """Held by who uses the pipe from the thread that writes: a loop may be closed before its calls are answered."""
         self._is_closed = False
         loop.add_reader(self._pipe.reader, self._take_answers)
 
-    def _begin(self, batch: InsertBatch[A, T], *, may_wait: bool) -> None:
-        calls = batch.calls
+    def _begin(self, works: list[Work]) -> None:
+        may_wait = self._may_wait(works)
+        calls = [work.args[0] for work in works]
         verb, argument = (self.verb, calls[0]) if len(calls) == 1 else (self.verb.many, calls)
-        work = Work(verb, (argument,), {}, on_answer=partial(self._put_answer, batch))
-        self.store.submit(work, read_only=False)
-        if may_wait and self.idle_loop.poll(self._pipe.reader):
+        self.store.submit(Work(verb, (argument,), {}, on_answer=partial(self._put_answer, works)), read_only=False)
+        if may_wait and self._idle_loop.poll(self._pipe.reader):
             self._take_answers()
 
-    def _put_answer(self, batch: InsertBatch[A, T], result: Any) -> None:
-        self._answered.append((batch, result))
+    def _put_answer(self, works: list[Work], result: Any) -> None:
+        self._answered.append((works, result))
         with self._closing:
             if not self._is_closed:
                 self._pipe.wake()
@@ -47,9 +52,9 @@ class SqliteLoopInserts(LoopInserts[A, T]):
 
     def _take(self) -> None:
         while self._answered:
-            batch, result = self._answered.popleft()
-            is_list = len(batch.calls) > 1 or isinstance(result, Exception)
-            self._answer(batch, result if is_list else [result])
+            works, result = self._answered.popleft()
+            is_list = len(works) > 1 or isinstance(result, Exception)
+            self._answer(works, result if is_list else [result])
 
     def close(self) -> None:
         if self.loop.is_closed():
