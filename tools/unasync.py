@@ -24,7 +24,7 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"\baclosing\b", "closing"),
     (r"\bAsyncBaseTransport\b", "BaseTransport"),
     (r"\bhttpx2\.AsyncClient\b", "httpx2.Client"),
-    (r"\bAsync(Client|Transport|Jobs|ScheduleMethods|Schedules|Endpoints)\b", r"\1"),
+    (r"\bAsync(Client|Transport|Caller|Namespace|Schedules|Endpoints)\b", r"\1"),
     (r"\basyncio\.sleep\b", "time.sleep"),
     (r"\bimport asyncio\n", "import time\n"),
     (r"\b__aenter__\b", "__enter__"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import pickle
 from collections.abc import Iterator
+from operator import attrgetter
 
 import httpx2
 import pytest
@@ -21,6 +23,17 @@ from tools import unasync
 def test_the_blocking_client_is_what_the_other_one_makes() -> None:
     for path, text in unasync.generated().items():
         assert path.read_text(encoding="utf-8") == text, path.name
+
+
+def test_a_method_is_a_coroutine_function_of_one_client_and_a_plain_function_of_the_other() -> None:
+    one, other = AsyncClient("http://server"), Client("http://server")
+    for name in ("submit_job", "get_job", "list_webhooks", "schedules.pause", "endpoints.health"):
+        assert inspect.iscoroutinefunction(attrgetter(name)(one)), name
+        assert not inspect.iscoroutinefunction(attrgetter(name)(other)), name
+        assert inspect.signature(attrgetter(name)(one)) == inspect.signature(attrgetter(name)(other)), name
+    with pytest.raises(TypeError, match=r"get_job.* missing 1 required positional argument: 'job_id'"):
+        other.get_job()  # type: ignore[call-arg]
+    other.close()
 
 
 def test_both_clients_submit_wait_and_follow(server: Server) -> None:

@@ -15,11 +15,10 @@ import click
 from holdbeat.domain.errors import StoreRefused
 
 if TYPE_CHECKING:
-    from holdbeat.client.blocking.client import Client
-    from holdbeat.client.blocking.schedules import ScheduleMethods
+    from holdbeat.client.blocking.client import Client, Endpoints, Schedules
 
     Backend = Client
-    ScheduleBackend = ScheduleMethods[Any]
+    ScheduleBackend = Schedules | Endpoints
 else:
     Backend = ScheduleBackend = Any
 

@@ -6,7 +6,8 @@
         job = client.submit("story", {"prompt": "a fox"}, priority=5)
         done = client.wait_job(job["id"])
 
-`AsyncClient` is written by hand; `Client` is made from it (`python -m tools.unasync`), so both have the same methods.
+Methods that send one request are declared once for both (`method.py`). The rest of `Client` is made from that of
+`AsyncClient` (`python -m tools.unasync`).
 """
 
 from __future__ import annotations

@@ -1,39 +1,50 @@
-"""The whole client: jobs, schedules, and everything else that the API offers."""
+"""The whole client: the methods that send one request each, and what takes more than that."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from holdbeat.client.asynchronous.jobs import AsyncJobs
-from holdbeat.client.asynchronous.schedules import AsyncEndpoints, AsyncSchedules
-from holdbeat.client.asynchronous.transport import if_match, segment, sent
+from holdbeat.client.asynchronous.transport import AsyncTransport
+from holdbeat.client.job_methods import JobMethods
 from holdbeat.client.messages import COMMENT, Message
+from holdbeat.client.method import AsyncCaller, segment, sent
+from holdbeat.client.schedule_methods import EndpointMethods, ScheduleMethods
 from holdbeat.client.slot_loan import SlotLoan, remote_slot
-from holdbeat.schemas.base import Items, JsonObject, Page
-from holdbeat.schemas.jobs import Explanation, LogLine
-from holdbeat.schemas.limits import Limit
-from holdbeat.schemas.system import (
-    ApiKey,
-    AttentionItem,
-    BorrowedSlot,
-    Chunk,
-    Delivery,
-    DirectAnswer,
-    Event,
-    JobType,
-    NewApiKey,
-    Reservation,
-    ReservationDetail,
-    Stats,
-    Webhook,
-    WebhookSecret,
-    Worker,
-)
+from holdbeat.client.system_methods import SystemMethods
+from holdbeat.schemas.base import Items
+from holdbeat.schemas.jobs import TERMINAL, Job, LogLine
+from holdbeat.schemas.schedules import Schedule
+from holdbeat.schemas.system import Chunk, DirectAnswer, Event
 
 
-class AsyncClient(AsyncJobs):
+class AsyncNamespace(AsyncCaller):
+    """Methods whose paths are under one path."""
+
+    base_path: str
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def _call(self, verb: str, path: str, **options: Any) -> Any:
+        return await self._transport.call(verb, self.base_path + path, **options)
+
+
+class AsyncSchedules(ScheduleMethods[Schedule], AsyncNamespace):
+    """`client.schedules`."""
+
+    base_path = "/api/schedules"
+
+
+class AsyncEndpoints(EndpointMethods, AsyncNamespace):
+    """`client.endpoints`."""
+
+    base_path = "/api/endpoints"
+
+
+class AsyncClient(JobMethods, SystemMethods, AsyncTransport):
     """The API of a server as methods. `url` and `key` default to HOLDBEAT_SERVER and HOLDBEAT_KEY.
 
     Answers are dictionaries as the API sends them. A refusal raises ProblemError, a server that cannot be reached
@@ -56,7 +67,64 @@ class AsyncClient(AsyncJobs):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # --- direct requests ----------------------------------------------------------------------------------
+    # --- jobs ---------------------------------------------------------------------------------------------
+
+    async def submit(self, type: str | None = None, params: Mapping[str, Any] | None = None, **fields: Any) -> Job:
+        """Submits a job: `submit("story", {"prompt": "a fox"}, priority=5)` or `submit(template="nightly")`."""
+        return await self.submit_job({**sent(type=type, params=params), **fields})
+
+    async def submit_job(self, request: Mapping[str, Any]) -> Job:
+        """Submits a job. Without an idempotency key it gets one, so that a lost answer cannot make a second job."""
+        body = dict(request)
+        key = _key_of(request)
+        body.pop("idempotency_key", None)
+        headers = {}
+        if isinstance(key, str) and key and key.isascii() and key.isprintable() and " " not in key:
+            headers["Idempotency-Key"] = key
+        else:
+            body["idempotency_key"] = key
+        return await self.call("POST", "/api/jobs", body=body, headers=headers, is_repeatable=True)
+
+    async def submit_jobs(self, requests: Sequence[Mapping[str, Any]]) -> Items[Job]:
+        """Submits several jobs in one transaction: all or none."""
+        keyed = [{**request, "idempotency_key": _key_of(request)} for request in requests]
+        return await self.call("POST", "/api/jobs/batch", body={"jobs": keyed}, is_repeatable=True)
+
+    async def wait_job(self, job_id: str, *, timeout_s: float | None = None, with_retries: bool = True) -> Job:
+        """Waits until the job has ended, and with it every automatic retry; returns the last of them.
+
+        Raises TimeoutError when `timeout_s` is over; the job goes on.
+        """
+        until = self.deadline(timeout_s)
+        while True:
+            # Whatever the stream says, comments included, is a reason to look: none is needed to come.
+            async with aclosing(self.messages("/api/events", query={"job_id": job_id}, until=until)) as messages:
+                try:
+                    async for _ in messages:
+                        job = await self.get_job(job_id)
+                        if job["status"] in TERMINAL:
+                            break
+                except TimeoutError:
+                    raise TimeoutError(f"job {job_id} has not ended within {timeout_s:g} s; it goes on") from None
+            following = job["continued_by"] or (job["retried_by"] if with_retries else None)
+            if following is None:
+                return job
+            job_id = following
+
+    def follow_logs(self, job_id: str, *, after: int = 0) -> AsyncGenerator[LogLine, None]:
+        """Yields lines of the log as they are written, each once, until the run has ended."""
+        return self._follow(f"/api/jobs/{segment(job_id)}/logs", "log", after)
+
+    def follow_chunks(self, job_id: str, *, after: int = 0) -> AsyncGenerator[Chunk, None]:
+        """Yields what the handler of a job emits, as it does so, until the run has ended."""
+        return self._follow(f"/api/jobs/{segment(job_id)}/chunks", "chunk", after)
+
+    async def get_artifact(self, run_id: str, name: str) -> bytes:
+        """Reads an artifact of a run."""
+        path = "/".join(segment(part) for part in name.split("/"))
+        return await self.fetch("GET", f"/api/job-runs/{segment(run_id)}/artifacts/{path}")
+
+    # --- direct requests and slots to borrow ---------------------------------------------------------------
 
     async def direct(
         self,
@@ -84,219 +152,15 @@ class AsyncClient(AsyncJobs):
         """
         return self.one_stream(f"/api/direct/{segment(type)}", _direct_body(params, wait_s, preempt))
 
-    async def list_reservations(
-        self, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
-    ) -> Page[Reservation]:
-        """Lists direct requests, the newest first."""
-        query = {"status": status, "limit": limit, "cursor": cursor}
-        return await self.call("GET", "/api/reservations", query=query)
-
-    async def get_reservation(self, reservation_id: str) -> ReservationDetail:
-        """Reads one direct request."""
-        return await self.call("GET", f"/api/reservations/{segment(reservation_id)}")
-
     def follow_reservation_chunks(self, reservation_id: str, *, after: int = 0) -> AsyncGenerator[Chunk, None]:
         """Yields what the handler of a direct request emits, as it does so, until the request has ended."""
         return self._follow(f"/api/reservations/{segment(reservation_id)}/chunks", "chunk", after)
-
-    async def explain_reservation(self, reservation_id: str) -> Explanation:
-        """Says why a direct request waits or runs, or how it ended."""
-        return await self.call("GET", f"/api/reservations/{segment(reservation_id)}/explain")
-
-    async def cancel_reservation(self, reservation_id: str, reason: str | None = None) -> Reservation:
-        """Cancels a direct request that waits or runs."""
-        path = f"/api/reservations/{segment(reservation_id)}/cancel"
-        return await self.call("POST", path, body=sent(reason=reason))
-
-    async def get_reservation_logs(
-        self, reservation_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
-    ) -> Page[LogLine]:
-        """Reads the log of a direct request."""
-        query = {"after": after, "limit": limit, "cursor": cursor}
-        path = f"/api/reservations/{segment(reservation_id)}/logs"
-        return await self.call("GET", path, query=query)
-
-    async def get_reservation_chunks(
-        self, reservation_id: str, *, after: int | None = None, limit: int | None = None, cursor: str | None = None
-    ) -> Page[Chunk]:
-        """Reads what the handler of a direct request emitted."""
-        query = {"after": after, "limit": limit, "cursor": cursor}
-        path = f"/api/reservations/{segment(reservation_id)}/chunks"
-        return await self.call("GET", path, query=query)
-
-    # --- slots to borrow ----------------------------------------------------------------------------------
 
     def slot(self, resource: str, *, ttl_s: float = 60, wait_s: float | None = None) -> SlotLoan:
         """A slot of the resource for work of your own, held while a `with` or `async with` block runs."""
         return remote_slot(self.url, self._key, resource, ttl_s=ttl_s, wait_s=wait_s)
 
-    async def reserve_slot(
-        self, resource: str, *, ttl_s: float | None = None, wait_s: float | None = None
-    ) -> BorrowedSlot:
-        """Borrows the next free slot of a resource. It is lost after `ttl_s` unless it is extended."""
-        body = sent(resource=resource, ttl_s=ttl_s, wait_s=wait_s)
-        return await self.call("POST", "/api/reservations", body=body, timeout_s=None)
-
-    async def extend_reservation(self, reservation_id: str, ttl_s: float | None = None) -> Reservation:
-        """Holds a borrowed slot for longer."""
-        path = f"/api/reservations/{segment(reservation_id)}/extend"
-        return await self.call("POST", path, body=sent(ttl_s=ttl_s), is_repeatable=True)
-
-    async def release_reservation(self, reservation_id: str) -> Reservation:
-        """Gives a borrowed slot back."""
-        path = f"/api/reservations/{segment(reservation_id)}/release"
-        return await self.call("POST", path, is_repeatable=True)
-
-    # --- webhooks -----------------------------------------------------------------------------------------
-
-    async def create_webhook(
-        self, url: str, *, events: Sequence[str] | None = None, secret: str | None = None
-    ) -> Webhook:
-        """Makes a webhook. Only this answer contains the secret."""
-        body = sent(url=url, events=None if events is None else [*events], secret=secret)
-        return await self.call("POST", "/api/webhooks", body=body)
-
-    async def list_webhooks(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
-        """Lists webhooks, without their secrets."""
-        return await self.call("GET", "/api/webhooks", query={"limit": limit, "cursor": cursor})
-
-    async def get_webhook(self, webhook_id: str) -> Webhook:
-        """Reads one webhook, without its secret."""
-        return await self.call("GET", f"/api/webhooks/{segment(webhook_id)}")
-
-    async def update_webhook(
-        self, webhook_id: str, changes: Mapping[str, Any], *, version: int | None = None
-    ) -> Webhook:
-        """Changes `url`, `events` or `enabled` of a webhook.
-
-        With `version` the change is refused if somebody else changed it since.
-        """
-        path = f"/api/webhooks/{segment(webhook_id)}"
-        return await self.call("PATCH", path, body=changes, headers=if_match(version))
-
-    async def delete_webhook(self, webhook_id: str, *, version: int | None = None) -> None:
-        """Deletes a webhook. With `version` that is refused if somebody else changed it since."""
-        path = f"/api/webhooks/{segment(webhook_id)}"
-        await self.call("DELETE", path, headers=if_match(version), is_repeatable=False)
-
-    async def rotate_webhook(self, webhook_id: str, *, secret: str | None = None) -> Webhook:
-        """Makes a new secret, which only this answer contains. For a day messages are signed with the old one too."""
-        return await self.call("POST", f"/api/webhooks/{segment(webhook_id)}/rotate", body=sent(secret=secret))
-
-    async def test_webhook(self, webhook_id: str) -> Delivery:
-        """Sends a test message, `webhook.test`, to a webhook."""
-        return await self.call("POST", f"/api/webhooks/{segment(webhook_id)}/test")
-
-    async def webhook_secret(self) -> WebhookSecret:
-        """The server's own secret, which signs messages to a plain `webhook_url`; needs the scope admin."""
-        return await self.call("GET", "/api/webhooks/secret")
-
-    async def rotate_webhook_secret(self, *, secret: str | None = None) -> WebhookSecret:
-        """Makes a new secret for the server. For a day messages are signed with the old one too."""
-        return await self.call("POST", "/api/webhooks/secret/rotate", body=sent(secret=secret))
-
-    async def list_deliveries(
-        self,
-        *,
-        job_id: str | None = None,
-        webhook_id: str | None = None,
-        status: str | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
-    ) -> Page[Delivery]:
-        """Lists webhook messages that are pending, delivered or given up, the newest first."""
-        query = {"job_id": job_id, "webhook_id": webhook_id, "status": status, "limit": limit, "cursor": cursor}
-        return await self.call("GET", "/api/deliveries", query=query)
-
-    async def get_delivery(self, delivery_id: str) -> Delivery:
-        """Reads one webhook message and its attempts."""
-        return await self.call("GET", f"/api/deliveries/{segment(delivery_id)}")
-
-    async def redeliver(self, delivery_id: str) -> Delivery:
-        """Sends a webhook message once more, with the same id."""
-        return await self.call("POST", f"/api/deliveries/{segment(delivery_id)}/redeliver")
-
     # --- the state of the whole ---------------------------------------------------------------------------
-
-    async def stats(self) -> Stats:
-        """Counts jobs, runs, resources and workers."""
-        return await self.call("GET", "/api/stats")
-
-    async def list_attention(self) -> Items[AttentionItem]:
-        """Lists what a person should look at, with since when and what to do."""
-        return await self.call("GET", "/api/attention")
-
-    async def mark_attention_seen(self, name: str | None = None) -> Items[AttentionItem]:
-        """Marks operational events as seen, of one name or all; answers what is left."""
-        return await self.call("POST", "/api/attention/seen", body=sent(name=name), is_repeatable=True)
-
-    async def list_limits(self) -> Items[Limit]:
-        """Lists the limits in force, with the slots in use and the jobs that wait."""
-        return await self.call("GET", "/api/limits")
-
-    async def set_limit(self, name: str, changes: Mapping[str, Any]) -> Limit:
-        """Sets fields of a limit, or makes a new one; all workers obey at once."""
-        return await self.call("PUT", f"/api/limits/{segment(name)}", body=changes, is_repeatable=True)
-
-    async def reset_limit(self, name: str) -> Items[Limit]:
-        """Takes back what was set: what settings declare holds again; without such, no item is left."""
-        return await self.call("DELETE", f"/api/limits/{segment(name)}")
-
-    async def list_keys(self) -> Items[ApiKey]:
-        """Lists all API keys by their first characters, revoked ones included; needs the scope admin."""
-        return await self.call("GET", "/api/keys")
-
-    async def create_key(self, name: str, *, scope: str = "write", expires_s: float | None = None) -> NewApiKey:
-        """Creates an API key and answers it, this once; needs the scope admin, or a server without keys."""
-        return await self.call("POST", "/api/keys", body=sent(name=name, scope=scope, expires_s=expires_s))
-
-    async def revoke_key(self, key_id: str) -> ApiKey:
-        """Revokes an API key at once; needs the scope admin."""
-        return await self.call("DELETE", f"/api/keys/{segment(key_id)}")
-
-    async def workers(
-        self, *, all: bool | None = None, limit: int | None = 500, cursor: str | None = None
-    ) -> Page[Worker]:
-        """Lists workers that are alive; with `all` also those that have stopped."""
-        query = {"all": all, "limit": limit, "cursor": cursor}
-        return await self.call("GET", "/api/workers", query=query)
-
-    async def job_types(self, *, limit: int | None = 500, cursor: str | None = None) -> Page[JobType]:
-        """Lists the job types that workers have announced, with the JSON schemas of their params."""
-        return await self.call("GET", "/api/job-types", query={"limit": limit, "cursor": cursor})
-
-    async def list_events(
-        self,
-        *,
-        after: str | None = None,
-        name: Sequence[str] | None = None,
-        job_id: str | None = None,
-        limit: int | None = None,
-    ) -> Page[Event]:
-        """Lists events, the oldest first; `after` is a `next_cursor` or the id of an event."""
-        query = {"after": after, "name": name, "job_id": job_id, "limit": limit}
-        return await self.call("GET", "/api/events", query=query)
-
-    async def search_events(
-        self,
-        *,
-        q: str | None = None,
-        name: Sequence[str] | None = None,
-        actor: str | None = None,
-        job_id: str | None = None,
-        schedule_id: str | None = None,
-        worker_id: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
-    ) -> Page[Event]:
-        """Finds events by text, name, actor, job, schedule, worker or time, the newest first."""
-        query = {
-            "q": q, "name": name, "actor": actor, "job_id": job_id, "schedule_id": schedule_id,
-            "worker_id": worker_id, "since": since, "until": until, "limit": limit, "cursor": cursor,
-        }  # fmt: skip
-        return await self.call("GET", "/api/events/search", query=query)
 
     async def events(
         self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
@@ -308,17 +172,14 @@ class AsyncClient(AsyncJobs):
                 if message.event != COMMENT:
                     yield message.data
 
-    async def health(self) -> JsonObject:
-        """Asks whether the server's process answers; needs no key."""
-        return await self.call("GET", "/healthz")
-
-    async def readiness(self) -> JsonObject:
-        """Checks that the server can do its work; raises ProblemError with the status 503 if it cannot."""
-        return await self.call("GET", "/readyz", is_repeatable=False)
-
     async def metrics(self) -> str:
         """Reads the metrics in the text format of Prometheus."""
         return (await self.fetch("GET", "/metrics")).decode()
+
+
+def _key_of(request: Mapping[str, Any]) -> Any:
+    key = request.get("idempotency_key")
+    return str(uuid.uuid4()) if key is None else key
 
 
 def _direct_body(params: Mapping[str, Any] | None, wait_s: float | None, preempt: bool) -> dict[str, Any]:

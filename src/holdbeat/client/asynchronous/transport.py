@@ -11,20 +11,19 @@ import asyncio
 import json
 import os
 import random
-import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
-from urllib.parse import quote
 
 import httpx2
 
+from holdbeat.client.http_forms import headers_of, query_of, retry_after, server_url, trust_of, unreachable
 from holdbeat.client.messages import COMMENT, Message, MessageReader
+from holdbeat.client.method import AsyncCaller
 from holdbeat.client.problem import ProblemError
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Unavailable
 
-DEFAULT_URL = "http://127.0.0.1:7450"
 SILENCE_S = 45.0
 """A stream that is silent for this long is dead: the server shows itself every 15 s."""
 LONGEST_PAUSE_S = 30.0
@@ -32,39 +31,7 @@ NOT_FOR_WAITING = frozenset({"no_worker", "interrupted"})
 """Codes of a 503 that waiting does not change."""
 
 
-def segment(text: str) -> str:
-    """A name or id as one part of a path, whatever is in it."""
-    quoted = quote(text, safe="")
-    return {".": "%2E", "..": "%2E%2E"}.get(quoted, quoted)
-
-
-def query_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Query parameters without None; booleans as the API writes them."""
-    return {
-        name: str(value).lower() if isinstance(value, bool) else value
-        for name, value in values.items()
-        if value is not None
-    }
-
-
-def sent(**fields: Any) -> dict[str, Any]:
-    """The named arguments that are not None. A caller who passes a whole request may send null: it can mean something,
-    as in `cancel_grace_s`."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def if_match(version: int | None) -> dict[str, str]:
-    """The header that refuses a change if somebody else made one since this version."""
-    return {} if version is None else {"If-Match": f'"{version}"'}
-
-
-def _trust(url: str) -> ssl.SSLContext | bool:
-    """Whom to trust: for an address without TLS nobody, since to load the world's authorities takes a command longer
-    than all the rest."""
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else True
-
-
-class AsyncTransport:
+class AsyncTransport(AsyncCaller):
     """One server, one key, and the connections to it."""
 
     def __init__(
@@ -76,28 +43,19 @@ class AsyncTransport:
         retries: int = 3,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = (url or os.environ.get("HOLDBEAT_SERVER") or DEFAULT_URL).rstrip("/")
-        if not self.url.lower().startswith(("http://", "https://")):
-            raise Unavailable(
-                f"{self.url!r} is no address of a server. Write it with http:// or https://, e.g. "
-                f"http://{self.url.rpartition('://')[2] or '127.0.0.1:7450'}.",
-                code="bad_url",
-            )
+        self.url = server_url(url)
         self._key = key = key or os.environ.get("HOLDBEAT_KEY")
         self._retries = retries
         self._timeout_s = timeout_s
         self._clock = SystemClock()
-        headers = {"User-Agent": "holdbeat-client", "Accept": "application/json"}
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
         try:
             self._http = httpx2.AsyncClient(
                 base_url=self.url,
-                headers=headers,
+                headers=headers_of(key),
                 timeout=timeout_s,
                 transport=transport,
                 trust_env=False,
-                verify=_trust(self.url),
+                verify=trust_of(self.url),
             )
         except httpx2.InvalidURL as error:
             raise Unavailable(f"{self.url!r} is no address of a server: {error}.", code="bad_url") from error
@@ -128,6 +86,9 @@ class AsyncTransport:
             timeout_s=timeout_s,
         )
         return json.loads(content) if content else None
+
+    _call = call
+    """For declared methods: a part of the client has its own, under its path."""
 
     async def fetch(
         self,
@@ -161,12 +122,12 @@ class AsyncTransport:
             except httpx2.TransportError as error:
                 never_sent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
                 if attempt > self._retries or not (is_repeatable or never_sent):
-                    raise self._unreachable(error) from error
+                    raise unreachable(self.url, error) from error
                 await self._pause(attempt)
                 continue
             if response.status_code < 400:
                 return response.content
-            retry_after_s = _retry_after(response)
+            retry_after_s = retry_after(response.headers)
             problem = ProblemError.read(response.status_code, response.content)
             may_retry = problem.status == 503 and retry_after_s is not None and problem.code not in NOT_FOR_WAITING
             if not may_retry or attempt > self._retries:
@@ -209,7 +170,7 @@ class AsyncTransport:
             except httpx2.TransportError as error:
                 self._check(until)
                 if failures >= self._retries:
-                    raise self._unreachable(error) from error
+                    raise unreachable(self.url, error) from error
             except ProblemError as error:
                 if error.status != 503 or failures >= self._retries:
                     raise
@@ -243,7 +204,7 @@ class AsyncTransport:
                         if message.event != COMMENT:
                             yield message
         except httpx2.TransportError as error:
-            raise self._unreachable(error) from error
+            raise unreachable(self.url, error) from error
 
     def deadline(self, timeout_s: float | None) -> float | None:
         """The instant of the monotonic clock at which a wait of so many seconds is over."""
@@ -256,15 +217,3 @@ class AsyncTransport:
     async def _pause(self, attempt: int, at_least_s: float = 0.0) -> None:
         pause_s = random.uniform(0.5, 1.0) * 0.2 * 2 ** (attempt - 1)
         await asyncio.sleep(min(max(pause_s, at_least_s), LONGEST_PAUSE_S))
-
-    def _unreachable(self, error: Exception) -> Unavailable:
-        return Unavailable(
-            f"The server {self.url} cannot be reached ({str(error) or type(error).__name__}). Check the address, and "
-            "that `holdbeat serve` runs there.",
-            code="unreachable",
-        )
-
-
-def _retry_after(response: httpx2.Response) -> float | None:
-    text = response.headers.get("retry-after", "")
-    return float(text) if text.isascii() and text.isdigit() and len(text) < 7 else None

@@ -1,12 +1,13 @@
-# Made from asynchronous/schedules.py by tools/unasync.py: change that one, then run `python -m tools.unasync`.
 """Schedules and Endpoints: the same methods under two paths."""
+
+# mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from holdbeat.client.blocking.transport import Transport, if_match, segment, sent
+from holdbeat.client.method import calls
 from holdbeat.schemas.base import Page
 from holdbeat.schemas.schedules import (
     Endpoint,
@@ -14,7 +15,6 @@ from holdbeat.schemas.schedules import (
     EndpointTest,
     Occurrence,
     Preview,
-    Schedule,
     ScheduleExplanation,
     TriggeredJob,
 )
@@ -25,58 +25,46 @@ S = TypeVar("S")
 class ScheduleMethods(Generic[S]):
     """What schedules and endpoints share; each is named by its id or its name."""
 
-    base_path: str
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    def _path(self, reference: str, *parts: str) -> str:
-        return "/".join([self.base_path, segment(reference), *parts])
-
-    def _post(self, reference: str, verb: str, **fields: Any) -> Any:
-        return self._transport.call("POST", self._path(reference, verb), body=sent(**fields))
-
+    @calls("POST", "", body="request")
     def create(self, request: Mapping[str, Any]) -> S:
         """Makes a schedule: `{name, type or template, cron or interval_s, ...}`."""
-        return self._transport.call("POST", self.base_path, body=request)
 
-    def list(self, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Page[S]:
+    @calls("GET", "")
+    def list(self, /, *, limit: int | None = None, cursor: str | None = None, **filters: Any) -> Page[S]:
         """Lists schedules. Filters: q (a text), enabled, adaptive, paused, failing, type, template_id, order."""
-        query = {**filters, "limit": limit, "cursor": cursor}
-        return self._transport.call("GET", self.base_path, query=query)
 
+    @calls("GET", "/{reference}")
     def get(self, reference: str) -> S:
         """Reads one schedule."""
-        return self._transport.call("GET", self._path(reference))
 
+    @calls("PATCH", "/{reference}", body="changes")
     def update(self, reference: str, changes: Mapping[str, Any], *, version: int | None = None) -> S:
         """Changes a schedule and plans it again at once; jobs that it made stay as they are.
 
         With `version` the change is refused if somebody else changed it since.
         """
-        return self._transport.call("PATCH", self._path(reference), body=changes, headers=if_match(version))
 
+    @calls("DELETE", "/{reference}", is_repeatable=False)
     def delete(self, reference: str, *, version: int | None = None) -> None:
         """Deletes a schedule. Its jobs and the record of its due times stay."""
-        path = self._path(reference)
-        self._transport.call("DELETE", path, headers=if_match(version), is_repeatable=False)
 
+    @calls("POST", "/{reference}/enable")
     def enable(self, reference: str) -> S:
         """Lets a schedule fire again, from now on."""
-        return self._post(reference, "enable")
 
+    @calls("POST", "/{reference}/disable")
     def disable(self, reference: str) -> S:
         """Lets a schedule fire no more."""
-        return self._post(reference, "disable")
 
+    @calls("POST", "/{reference}/pause")
     def pause(self, reference: str, *, until: str | None = None, reason: str | None = None) -> S:
         """Pauses a schedule until an instant, or until `resume`."""
-        return self._post(reference, "pause", until=until, reason=reason)
 
+    @calls("POST", "/{reference}/resume")
     def resume(self, reference: str) -> S:
         """Ends the pause of a schedule."""
-        return self._post(reference, "resume")
 
+    @calls("POST", "/pause")
     def pause_many(
         self,
         ids: Sequence[str] | None = None,
@@ -86,18 +74,16 @@ class ScheduleMethods(Generic[S]):
         reason: str | None = None,
     ) -> Page[S]:
         """Pauses many: those named, or all that are enabled and have a label, written as name=value."""
-        body = sent(ids=None if ids is None else [*ids], label=label, until=until, reason=reason)
-        return self._transport.call("POST", f"{self.base_path}/pause", body=body)
 
+    @calls("POST", "/resume")
     def resume_many(self, ids: Sequence[str] | None = None, *, label: str | None = None) -> Page[S]:
         """Ends the pauses of many, spread over a minute: those named, all with a label, or all."""
-        body = sent(ids=None if ids is None else [*ids], label=label)
-        return self._transport.call("POST", f"{self.base_path}/resume", body=body)
 
+    @calls("POST", "/{reference}/reset-failures")
     def reset_failures(self, reference: str) -> S:
         """Ends the backoff of an adaptive schedule."""
-        return self._post(reference, "reset-failures")
 
+    @calls("POST", "/{reference}/hints")
     def hint(
         self,
         reference: str,
@@ -108,18 +94,16 @@ class ScheduleMethods(Generic[S]):
         reason: str | None = None,
     ) -> S:
         """Asks an adaptive schedule for another interval, for a run at an instant, or both."""
-        return self._post(
-            reference, "hints", interval_s=interval_s, next_run_at=next_run_at, ttl_s=ttl_s, reason=reason
-        )
 
+    @calls("DELETE", "/{reference}/hints")
     def clear_hints(self, reference: str) -> S:
         """Removes the hints of an adaptive schedule."""
-        return self._transport.call("DELETE", self._path(reference, "hints"))
 
+    @calls("POST", "/{reference}/trigger")
     def trigger(self, reference: str) -> TriggeredJob:
         """Fires a schedule now, whatever its timetable says."""
-        return self._post(reference, "trigger")
 
+    @calls("GET", "/{reference}/occurrences")
     def occurrences(
         self,
         reference: str,
@@ -129,39 +113,27 @@ class ScheduleMethods(Generic[S]):
         cursor: str | None = None,
     ) -> Page[Occurrence]:
         """Lists the due times of a schedule and their verdicts, the latest first."""
-        query = {"status": status, "limit": limit, "cursor": cursor}
-        return self._transport.call("GET", self._path(reference, "occurrences"), query=query)
 
+    @calls("GET", "/{reference}/explain")
     def explain(self, reference: str) -> ScheduleExplanation:
         """Says why a schedule fires when it does, or why it does not."""
-        return self._transport.call("GET", self._path(reference, "explain"))
 
+    @calls("GET", "/{reference}/preview")
     def preview(self, reference: str, *, n: int | None = None) -> Preview:
         """Lists the next due times of a schedule."""
-        return self._transport.call("GET", self._path(reference, "preview"), query={"n": n})
 
+    @calls("POST", "/preview", body="timetable", is_repeatable=True)
     def preview_timetable(self, timetable: Mapping[str, Any]) -> Preview:
         """Lists the next due times of a timetable that is not saved: `{cron or interval_s, timezone?, dst?, n?}`."""
-        path = f"{self.base_path}/preview"
-        return self._transport.call("POST", path, body=timetable, is_repeatable=True)
 
 
-class Schedules(ScheduleMethods[Schedule]):
-    """`client.schedules`."""
+class EndpointMethods(ScheduleMethods[Endpoint]):
+    """What only endpoints have."""
 
-    base_path = "/api/schedules"
-
-
-class Endpoints(ScheduleMethods[Endpoint]):
-    """`client.endpoints`."""
-
-    base_path = "/api/endpoints"
-
+    @calls("POST", "/{reference}/test", timeout_s=None)
     def test(self, reference: str) -> EndpointTest:
         """Calls the endpoint at once; plan, counters and health stay as they are."""
-        path = self._path(reference, "test")
-        return self._transport.call("POST", path, timeout_s=None)
 
+    @calls("GET", "/{reference}/health")
     def health(self, reference: str) -> EndpointHealth:
         """Reads how an endpoint did over the last 1, 4 and 24 hours."""
-        return self._transport.call("GET", self._path(reference, "health"))
