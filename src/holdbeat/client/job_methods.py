@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdbeat.client.method import calls
+from holdbeat.client.method import calls, segment, sent, written_once
 from holdbeat.schemas.base import Items, Page
 from holdbeat.schemas.durable import JobGraph, Question, Signal, Step
 from holdbeat.schemas.jobs import (
@@ -26,6 +27,30 @@ from holdbeat.schemas.system import Chunk, Event
 
 
 class JobMethods:
+    @written_once
+    def submit(self: Any, /, type: str | None = None, params: Mapping[str, Any] | None = None, **fields: Any) -> Job:
+        """Submits a job: `submit("story", {"prompt": "a fox"}, priority=5)` or `submit(template="nightly")`."""
+        return self.submit_job({**sent(type=type, params=params), **fields})
+
+    @written_once
+    def submit_job(self: Any, request: Mapping[str, Any]) -> Job:
+        """Submits a job. Without an idempotency key it gets one, so that a lost answer cannot make a second job."""
+        body = dict(request)
+        key = _key_of(request)
+        body.pop("idempotency_key", None)
+        headers = {}
+        if isinstance(key, str) and key and key.isascii() and key.isprintable() and " " not in key:
+            headers["Idempotency-Key"] = key
+        else:
+            body["idempotency_key"] = key
+        return self._call("POST", "/api/jobs", body=body, headers=headers, is_repeatable=True)
+
+    @written_once
+    def submit_jobs(self: Any, requests: Sequence[Mapping[str, Any]]) -> Items[Job]:
+        """Submits several jobs in one transaction: all or none."""
+        keyed = [{**request, "idempotency_key": _key_of(request)} for request in requests]
+        return self._call("POST", "/api/jobs/batch", body={"jobs": keyed}, is_repeatable=True)
+
     @calls("GET", "/api/jobs")
     def list_jobs(
         self,
@@ -169,6 +194,12 @@ class JobMethods:
     def retry_job_runs(self, filter: Mapping[str, Any], *, dry_run: bool = False) -> BulkResult:
         """Retries every ended job that the filter finds."""
 
+    @written_once
+    def get_artifact(self: Any, run_id: str, name: str) -> bytes:
+        """Reads an artifact of a run."""
+        path = "/".join(segment(part) for part in name.split("/"))
+        return self.fetch("GET", f"/api/job-runs/{segment(run_id)}/artifacts/{path}")
+
     # --- groups -------------------------------------------------------------------------------------------
 
     @calls("POST", "/api/job-groups", body="request")
@@ -222,3 +253,8 @@ class JobMethods:
     @calls("DELETE", "/api/job-templates/{reference}")
     def archive_template(self, reference: str, *, version: int | None = None) -> JobTemplate:
         """Archives a template: it makes no new jobs, and its schedules are disabled."""
+
+
+def _key_of(request: Mapping[str, Any]) -> Any:
+    key = request.get("idempotency_key")
+    return str(uuid.uuid4()) if key is None else key

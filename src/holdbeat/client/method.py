@@ -1,7 +1,7 @@
-"""How a method of the client is declared: `@calls("GET", "/api/jobs/{job_id}")` over its signature and docstring.
+"""How a method of the client is written once for both clients: `_call` of the one is awaited, that of the other blocks.
 
-The request is made of the arguments, so each method is written once for both clients: `_call` of the one is awaited,
-that of the other blocks.
+Most are only declared: `@calls("GET", "/api/jobs/{job_id}")` over a signature and a docstring. The request is made of
+the arguments.
 """
 
 from __future__ import annotations
@@ -58,6 +58,16 @@ def sent(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def written_once(function: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
+    """Declares a method that returns what `_call` of its client returns."""
+
+    @functools.wraps(function)
+    async def awaited(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return await function(self, *args, **kwargs)  # type: ignore[misc]
+
+    return Method(function, awaited)
+
+
 def calls(
     verb: str, path: str, *, body: str | None = None, is_repeatable: bool | str | None = None, **options: Any
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:
@@ -75,7 +85,7 @@ def calls(
         in_path = re.findall(r"{(\w+)}", path)
 
         @functools.wraps(function)
-        def plain(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+        def plain(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
             arguments = _arguments(signature, function, self, args, kwargs)
             parts = {name: segment(arguments.pop(name)) for name in in_path}
             request: dict[str, Any] = dict(options)
@@ -92,11 +102,7 @@ def calls(
                 }
             return self._call(verb, path.format(**parts), **request)
 
-        @functools.wraps(function)
-        async def awaited(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
-            return await plain(self, *args, **kwargs)
-
-        return Method(plain, awaited)
+        return written_once(plain)
 
     return declared
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdbeat.client.method import calls
+from holdbeat.client.method import calls, segment, sent, written_once
 from holdbeat.schemas.base import Items, JsonObject, Page
 from holdbeat.schemas.jobs import Explanation, LogLine
 from holdbeat.schemas.limits import Limit
@@ -17,6 +17,7 @@ from holdbeat.schemas.system import (
     BorrowedSlot,
     Chunk,
     Delivery,
+    DirectAnswer,
     Event,
     JobType,
     NewApiKey,
@@ -31,6 +32,19 @@ from holdbeat.schemas.system import (
 
 class SystemMethods:
     # --- direct requests ----------------------------------------------------------------------------------
+
+    @written_once
+    def direct(
+        self: Any,
+        type: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        wait_s: float | None = None,
+        preempt: bool = False,
+    ) -> DirectAnswer:
+        """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
+        body = direct_body(params, wait_s, preempt)
+        return self._call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
 
     @calls("GET", "/api/reservations")
     def list_reservations(
@@ -218,3 +232,8 @@ class SystemMethods:
     @calls("GET", "/readyz", is_repeatable=False)
     def readiness(self) -> JsonObject:
         """Checks that the server can do its work; raises ProblemError with the status 503 if it cannot."""
+
+
+def direct_body(params: Mapping[str, Any] | None, wait_s: float | None, preempt: bool) -> dict[str, Any]:
+    """The body of a direct request."""
+    return sent(params=dict(params or {}), wait_s=wait_s, preempt=preempt or None)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 from holdbeat.client.blocking.transport import Transport
 from holdbeat.client.job_methods import JobMethods
 from holdbeat.client.messages import COMMENT, Message
-from holdbeat.client.method import Caller, segment, sent
+from holdbeat.client.method import Caller, segment
 from holdbeat.client.schedule_methods import EndpointMethods, ScheduleMethods
 from holdbeat.client.slot_loan import SlotLoan, remote_slot
-from holdbeat.client.system_methods import SystemMethods
-from holdbeat.schemas.base import Items
+from holdbeat.client.system_methods import SystemMethods, direct_body
 from holdbeat.schemas.jobs import TERMINAL, Job, LogLine
 from holdbeat.schemas.schedules import Schedule
-from holdbeat.schemas.system import Chunk, DirectAnswer, Event
+from holdbeat.schemas.system import Chunk, Event
 
 
 class Namespace(Caller):
@@ -70,27 +68,6 @@ class Client(JobMethods, SystemMethods, Transport):
 
     # --- jobs ---------------------------------------------------------------------------------------------
 
-    def submit(self, type: str | None = None, params: Mapping[str, Any] | None = None, **fields: Any) -> Job:
-        """Submits a job: `submit("story", {"prompt": "a fox"}, priority=5)` or `submit(template="nightly")`."""
-        return self.submit_job({**sent(type=type, params=params), **fields})
-
-    def submit_job(self, request: Mapping[str, Any]) -> Job:
-        """Submits a job. Without an idempotency key it gets one, so that a lost answer cannot make a second job."""
-        body = dict(request)
-        key = _key_of(request)
-        body.pop("idempotency_key", None)
-        headers = {}
-        if isinstance(key, str) and key and key.isascii() and key.isprintable() and " " not in key:
-            headers["Idempotency-Key"] = key
-        else:
-            body["idempotency_key"] = key
-        return self.call("POST", "/api/jobs", body=body, headers=headers, is_repeatable=True)
-
-    def submit_jobs(self, requests: Sequence[Mapping[str, Any]]) -> Items[Job]:
-        """Submits several jobs in one transaction: all or none."""
-        keyed = [{**request, "idempotency_key": _key_of(request)} for request in requests]
-        return self.call("POST", "/api/jobs/batch", body={"jobs": keyed}, is_repeatable=True)
-
     def wait_job(self, job_id: str, *, timeout_s: float | None = None, with_retries: bool = True) -> Job:
         """Waits until the job has ended, and with it every automatic retry; returns the last of them.
 
@@ -120,24 +97,7 @@ class Client(JobMethods, SystemMethods, Transport):
         """Yields what the handler of a job emits, as it does so, until the run has ended."""
         return self._follow(f"/api/jobs/{segment(job_id)}/chunks", "chunk", after)
 
-    def get_artifact(self, run_id: str, name: str) -> bytes:
-        """Reads an artifact of a run."""
-        path = "/".join(segment(part) for part in name.split("/"))
-        return self.fetch("GET", f"/api/job-runs/{segment(run_id)}/artifacts/{path}")
-
     # --- direct requests and slots to borrow ---------------------------------------------------------------
-
-    def direct(
-        self,
-        type: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        wait_s: float | None = None,
-        preempt: bool = False,
-    ) -> DirectAnswer:
-        """Runs a job type in the next free slot, ahead of the queue, and waits for its result."""
-        body = _direct_body(params, wait_s, preempt)
-        return self.call("POST", f"/api/direct/{segment(type)}", body=body, timeout_s=None)
 
     def stream_direct(
         self,
@@ -151,7 +111,7 @@ class Client(JobMethods, SystemMethods, Transport):
 
         The events are `waiting`, `granted`, `progress`, `chunk`, and last `result`. A failure raises ProblemError.
         """
-        return self.one_stream(f"/api/direct/{segment(type)}", _direct_body(params, wait_s, preempt))
+        return self.one_stream(f"/api/direct/{segment(type)}", direct_body(params, wait_s, preempt))
 
     def follow_reservation_chunks(self, reservation_id: str, *, after: int = 0) -> Generator[Chunk, None, None]:
         """Yields what the handler of a direct request emits, as it does so, until the request has ended."""
@@ -176,12 +136,3 @@ class Client(JobMethods, SystemMethods, Transport):
     def metrics(self) -> str:
         """Reads the metrics in the text format of Prometheus."""
         return (self.fetch("GET", "/metrics")).decode()
-
-
-def _key_of(request: Mapping[str, Any]) -> Any:
-    key = request.get("idempotency_key")
-    return str(uuid.uuid4()) if key is None else key
-
-
-def _direct_body(params: Mapping[str, Any] | None, wait_s: float | None, preempt: bool) -> dict[str, Any]:
-    return sent(params=dict(params or {}), wait_s=wait_s, preempt=preempt or None)
