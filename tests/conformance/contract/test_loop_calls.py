@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -10,6 +11,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.submission import Submission
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.submit import submit
+from holdbeat.store.loop_calls import LoopCalls
 from holdbeat.store.queue.enqueue import Enqueued
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.work import Work
@@ -82,3 +84,82 @@ def test_a_store_that_was_closed_refuses_what_was_gathered(store: PersistenceAda
         return await asyncio.gather(*[submitted(store, number) for number in range(3)], return_exceptions=True)
 
     assert [getattr(error, "code", None) for error in asyncio.run(program())] == ["store_closed"] * 3
+
+
+# --- the rules, without a store ---------------------------------------------------------------------------
+
+
+def gathered(rules: Callable[[LoopCalls, list[list[Work]], list[Work]], Awaitable[None]], enough: int = 4) -> None:
+    """Runs a test of the rules with calls of one loop, what was handed over, and some works."""
+
+    async def program() -> None:
+        loop = asyncio.get_running_loop()
+        handed: list[list[Work]] = []
+        works = [Work(submit, (), {}, loop) for _ in range(60)]
+        await rules(LoopCalls(loop, handed.append, enough), handed, works)
+
+    asyncio.run(program())
+
+
+def test_a_call_waits_for_those_under_way_or_until_enough_wait() -> None:
+    async def rules(calls: LoopCalls, handed: list[list[Work]], works: list[Work]) -> None:
+        assert calls.is_alone
+        for work in works[:3]:
+            calls.put(work)
+        assert handed == [works[:1]] and not calls.is_alone
+        calls.answered()
+        assert handed == [works[:1], works[1:3]]
+        for work in works[3:7]:
+            calls.put(work)
+        assert handed[2:] == [works[3:7]]
+
+    gathered(rules)
+
+
+def test_a_call_is_not_held_for_long_and_its_timer_leaves_later_calls_alone() -> None:
+    async def rules(calls: LoopCalls, handed: list[list[Work]], works: list[Work]) -> None:
+        calls.put(works[0])
+        calls.put(works[1])
+        calls.answered()
+        assert handed == [works[:1], works[1:2]]
+        # The timer of the second call has still to come. The third one waits for its own.
+        calls.hold_s = 60
+        calls.put(works[2])
+        await asyncio.sleep(2 * LoopCalls.hold_s)  # type: ignore[operator]
+        assert len(handed) == 2
+        calls.answered()
+        assert handed[2:] == [works[2:3]]
+        calls.hold_s = LoopCalls.hold_s
+        calls.put(works[3])
+        await asyncio.sleep(2 * LoopCalls.hold_s)  # type: ignore[operator]
+        assert handed[3:] == [works[3:4]]
+
+    gathered(rules)
+
+
+def test_a_call_that_is_given_up_is_taken_out_of_those_that_wait() -> None:
+    async def rules(calls: LoopCalls, handed: list[list[Work]], works: list[Work]) -> None:
+        for work in works[:3]:
+            calls.put(work)
+        calls.give_up(works[1])
+        assert handed == [works[:1]]
+        calls.give_up(works[0])
+        assert handed == [works[:1], works[2:3]]
+        calls.answered()
+        calls.put(works[3])
+        assert handed[2:] == [works[3:4]]
+
+    gathered(rules)
+
+
+def test_many_calls_go_in_two_parts_if_nothing_is_under_way() -> None:
+    async def rules(calls: LoopCalls, handed: list[list[Work]], works: list[Work]) -> None:
+        for work in works[:51]:
+            calls.put(work)
+        calls.answered()
+        assert [len(part) for part in handed] == [1, 25]
+        for _ in handed[1]:
+            calls.answered()
+        assert [len(part) for part in handed] == [1, 25, 25]
+
+    gathered(rules, enough=100)
