@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import psycopg
 import pytest
 
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Claim
 from holdbeat.store.durable.steps import LeaseGone, StepEntry, keep_step, kept_values
-from holdbeat.store.postgres.pipeline import _compiled
+from holdbeat.store.postgres.pipeline import StatementPipeline, _compiled
 from holdbeat.store.postgres.store import PostgresStore
 from holdbeat.store.postgres.transaction import bound
 from tests.conformance.acts import claim_one, claim_some, complete, enqueue_all, enqueue_one, job_of_claim, open_at
@@ -89,6 +90,31 @@ def test_one_whose_answer_is_lost_is_kept_once(
     kept = other.read_sync(kept_values, job_of_claim(taken).chain_id)
     assert [kept[f"crawl {number}"] for number in range(3)] == values
     other.close()
+
+
+@pytest.mark.rule("STEP-01", "STEP-03")
+def test_one_that_cannot_be_sent_is_left_to_a_writer_and_ends_once(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue_one(store)
+    taken = claim_one(store)
+
+    flush = StatementPipeline.flush
+
+    def cannot(pipeline: StatementPipeline) -> bool:
+        monkeypatch.setattr(StatementPipeline, "flush", flush)
+        raise psycopg.OperationalError("the line is cut")
+
+    async def program() -> list[str]:
+        await connect_loop(store, taken)
+        monkeypatch.setattr(StatementPipeline, "flush", cannot)
+        values = [await store.write(keep_step, entry(taken, "crawl", "1"))]
+        assert store._inserts is not None and store._inserts.is_alone
+        await connect_loop(store, taken, "second")
+        return [*values, await store.write(keep_step, entry(taken, "embed", "2"))]
+
+    assert asyncio.run(program()) == ["1", "2"]
+    assert store._inserts is not None and store._inserts.is_alone
 
 
 @pytest.mark.rule("STEP-07")

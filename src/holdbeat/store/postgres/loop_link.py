@@ -95,7 +95,7 @@ class LoopLink:
         assert connection is not None and pipeline is not None
         try:
             answer = pipeline.send(sql, params)
-            self._awaited.append((pipeline.send_sync(), answer, ended))
+            end = pipeline.send_sync()
             if notice is not None:
                 pipeline.send(NOTIFY_BEHIND, [CHANNEL, notice])
                 pipeline.send_sync()
@@ -104,6 +104,7 @@ class LoopLink:
             ended(error)
             self._lose(error)
             return
+        self._awaited.append((end, answer, ended))
         if is_sent and idle_loop is not None and idle_loop.poll(connection.fileno()):
             self._receive()
         if self._awaited and self._watched is None:
