@@ -75,8 +75,6 @@ class PersistenceAdapter(ABC):
         Conflict,
     )
     """Errors that come from what was to be stored, and will come again; any other may pass."""
-    is_inherited: bool = False
-    """Whether this is a forked child's copy of a store that its parent opened."""
 
     def __init__(self) -> None:
         watch_forks(self)
@@ -337,7 +335,6 @@ class PersistenceAdapter(ABC):
 
     def after_fork_in_child(self) -> None:
         """See forks.Forkable."""
-        self.is_inherited = True
         # Not closed: to the kernel the child's copy of the event loop and the parent's are one.
         self._inserts, self._inserts_lock = None, threading.Lock()
 
