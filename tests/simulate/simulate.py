@@ -116,20 +116,27 @@ def _campaign(first: int, seeds: int, hours: float, jobs: int) -> int:
     results: list[Result] = []
     failing: list[int] = []
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        for result in pool.map(run_seed, range(first, first + seeds), [hours] * seeds):
-            results.append(result)
-            if result.violations:
-                failing.append(result.seed)
-                print(f"seed {result.seed}: {result.violations[0]}", flush=True)
-            elif sys.stderr.isatty():
-                print(f"\rseed {result.seed}", end="", file=sys.stderr)
-        for text in pool.map(shortest, failing[:5], [hours] * len(failing[:5])):
-            print(text, flush=True)
+        try:
+            for result in pool.map(run_seed, range(first, first + seeds), [hours] * seeds):
+                results.append(result)
+                if result.violations:
+                    failing.append(result.seed)
+                    print(f"seed {result.seed}: {result.violations[0]}", flush=True)
+                elif sys.stderr.isatty():
+                    print(f"\rseed {result.seed}", end="", file=sys.stderr)
+            for text in pool.map(shortest, failing[:5], [hours] * len(failing[:5])):
+                print(text, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            if not results:
+                print("interrupted before the first seed had ended")
+                return 130
     cost = sum(result.seconds for result in results) / len(results)
     print(
-        f"{seeds} seeds × {hours:g} h: {sum(r.jobs for r in results)} jobs, {sum(r.faults for r in results)} faults, "
-        f"{sum(r.commits for r in results)} commits in {time.monotonic() - began:.0f} s on {jobs} processes; one seed "
-        f"costs {cost:.1f} s of a core. Seeds that broke a promise: {len(failing)}"
+        f"{len(results)} seeds × {hours:g} h: {sum(r.jobs for r in results)} jobs, "
+        f"{sum(r.faults for r in results)} faults, {sum(r.commits for r in results)} commits in "
+        f"{time.monotonic() - began:.0f} s on {jobs} processes; one seed costs {cost:.1f} s of a core. "
+        f"Seeds that broke a promise: {len(failing)}"
     )
     return 1 if failing else 0
 
