@@ -168,7 +168,10 @@ def test_failed_calls_of_endpoints_do_not_hide_a_job_that_failed(
     once = RetryPolicy(max_attempts=0)
     enqueue_one(store, retry_policy=once)
     fail(store, claim_one(store))
-    calls = [NewJob("http", resource="http", retry_policy=once, schedule_id="s") for _ in range(520)]
+    calls = [
+        NewJob("http", resource="http", retry_policy=once, schedule_id="s", partition=f"host {number % 8}")
+        for number in range(520)
+    ]
     enqueue_all(store, calls)
     failed = Outcome.failed(ErrorKind.ERROR, "HTTP 500")
     claims = claim_some(store, 0, http=len(calls))
