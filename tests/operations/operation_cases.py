@@ -21,6 +21,7 @@ from tests.operations.world import (
     on,
     run,
     submit,
+    until_ended,
 )
 from tests.waiting import eventually
 
@@ -153,7 +154,7 @@ def _jobs() -> list[tuple[str, Call]]:
         ("submit_job", submit("echo", on_duplicate="replace")),
         ("submit_job", submit("echo", not_before=FAR, expires_in_s=1)),
         ("list_jobs", lambda world: world.backend.list_jobs(parent_id=id_of("later")(world))),
-        ("rerun_job", on("ended", "rerun_job")),
+        ("rerun_job", until_ended(on("ended", "rerun_job"))),
         ("rerun_job", on("ended", "rerun_job", from_step="nothing")),
         ("rerun_job", on("later", "rerun_job")),
         ("rerun_job", ask("rerun_job", UNKNOWN)),
@@ -194,7 +195,7 @@ def _runs() -> list[tuple[str, Call]]:
         ("get_artifact", run_of("ended", "get_artifact", "nothing")),
         ("retry_job_runs", ask("retry_job_runs", {"type": "fail"}, dry_run=True)),
         ("retry_job_runs", ask("retry_job_runs", {"colour": 1})),
-        ("retry_job_run", run_of("failed", "retry_job_run")),
+        ("retry_job_run", until_ended(run_of("failed", "retry_job_run"))),
         ("retry_job_run", run_of("ended", "retry_job_run")),
     ]
 

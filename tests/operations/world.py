@@ -90,6 +90,17 @@ def run(type_: str, **fields: Any) -> Call:
     return lambda world: world.backend.wait_job(submit(type_, **fields)(world)["id"], timeout_s=30)
 
 
+def until_ended(call: Call) -> Call:
+    """A call that makes a job, and waits until that has ended: later lists are the same however busy the machine is."""
+
+    def made(world: World) -> Any:
+        job = call(world)
+        world.backend.wait_job(job["id"], timeout_s=30)
+        return job
+
+    return made
+
+
 def on(name: str, method: str, *args: Any, **kwargs: Any) -> Call:
     """A method whose first argument is the id of what was kept under a name."""
     return lambda world: method_of(world, method)(id_of(name)(world), *args, **kwargs)
