@@ -61,4 +61,7 @@ class LoopInserts(LoopCalls, ABC, Generic[A, T]):
             for work in works:
                 if work.begin():
                     self.store.submit(work, read_only=False)
-        self.answered()
+        self._under_way -= 1
+        if self._gathered:
+            # After those that are answered now: each may add a row, and two halves would stay two commits.
+            self.loop.call_soon(self._flush_if_free)

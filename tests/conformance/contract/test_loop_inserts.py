@@ -169,3 +169,36 @@ def test_a_loop_that_ends_before_its_step_is_answered_leaves_the_next_one_as_it_
         asyncio.run(leave(stack))
     assert asyncio.run(program()) == ["1"] * 20
     assert count(store, "steps", "name LIKE 'step %'") == 20
+
+
+@pytest.mark.rule("STEP-07")
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_steps_that_waited_go_together_with_those_that_follow_the_answer(
+    store: PersistenceAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two groups of handlers that began one after the other would otherwise be two commits for ever."""
+    enqueue_all(store, [NewJob("noop") for _ in range(5)])
+    claims = claim_some(store, 5)
+    sizes: list[int] = []
+    submit = store.submit
+
+    def counted(work: Work, *, read_only: bool) -> None:
+        if not read_only:
+            calls = work.args[0]
+            sizes.append(len(calls) if isinstance(calls, list) else 1)
+        submit(work, read_only=read_only)
+
+    async def program() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def handler(taken: Claim) -> None:
+            for number in range(4):
+                await store.insert(loop, keep_step, entry(taken, f"step {number}"))
+
+        # The first is handed over alone, while the loop has others to run; they wait for its answer.
+        monkeypatch.setattr(store, "submit", counted)
+        await asyncio.gather(*[handler(taken) for taken in claims])
+
+    asyncio.run(program())
+    assert count(store, "steps") == 20
+    assert sizes == [1, 5, 5, 5, 4]
