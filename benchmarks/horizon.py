@@ -89,13 +89,16 @@ def measure(claims: int, slots: int) -> list[dict[str, float]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--claims", type=int, default=20_000)
-    parser.add_argument("--slots", type=int, default=128, help="jobs of each cycle")
+    parser.add_argument("--slots", type=int, nargs="*", default=[128, 1], help="jobs of each cycle")
     options = parser.parse_args()
-    parts = measure(options.claims, options.slots)
-    # By the processor's time: a second of somebody else's work on the disk would spoil any ratio of clocks.
-    last = sorted(part["cpu_ratio"] for part in parts[-3:])[1]
-    print(json.dumps({"claims": parts[-1]["claims"], "slots": options.slots, "cpu_ratio": last, "most": MOST}))
-    return 0 if last <= MOST else 1
+    worst = 0.0
+    for slots in options.slots:
+        parts = measure(options.claims, slots)
+        # By the processor's time: a second of somebody else's work on the disk would spoil any ratio of clocks.
+        last = sorted(part["cpu_ratio"] for part in parts[-3:])[1]
+        print(json.dumps({"claims": parts[-1]["claims"], "slots": slots, "cpu_ratio": last, "most": MOST}), flush=True)
+        worst = max(worst, last)
+    return 0 if worst <= MOST else 1
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from holdbeat.engine.executor import Executor
 from holdbeat.engine.report_flush import ReportFlush
 from holdbeat.engine.run_reports import RunReports
 from holdbeat.engine.serial_tasks import SerialTasks
-from holdbeat.handlers.context import Context
+from holdbeat.handlers.context import Context, SyncContext
 from holdbeat.handlers.handler import make_handler
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.stop import StopSignal
@@ -43,10 +43,12 @@ def measure(bench: Any, commits: int, rounds: int) -> dict[str, Any]:
     lone_cpu_s: list[float] = []
     shared_cpu_s: list[float] = []
 
-    def steps(handlers: int) -> float:
+    def steps(handlers: int, *, in_thread: bool = False) -> float:
         each = commits * (16 if handlers > 1 else 1) // handlers
         with bench.store() as store:
-            per_s, cpu_s = asyncio.run(_steps(store, handlers, each))
+            per_s, cpu_s = asyncio.run(_steps(store, handlers, each, in_thread=in_thread))
+        if in_thread:
+            return per_s
         (shared_cpu_s if handlers > 1 else lone_cpu_s).append(cpu_s)
         return per_s
 
@@ -55,6 +57,7 @@ def measure(bench: Any, commits: int, rounds: int) -> dict[str, Any]:
         {
             "single commits": lambda: bench.single_commits(commits),
             "steps": lambda: steps(1),
+            "steps in a thread": lambda: steps(1, in_thread=True),
             "shared steps": lambda: steps(HANDLERS),
         },
         rounds,
@@ -65,6 +68,7 @@ def measure(bench: Any, commits: int, rounds: int) -> dict[str, Any]:
     return {
         "step_per_s": found.median("steps"),
         "step_commits": found.ratio("single commits", "steps"),
+        "thread_step_commits": found.ratio("single commits", "steps in a thread"),
         "step_cpu_us": round(statistics.median(lone_cpu_s) * 1_000_000),
         "shared_step_per_s": found.median("shared steps"),
         "shared_step_ratio": found.ratio("shared steps", "single commits"),
@@ -86,7 +90,7 @@ def misses(store: str, figures: dict[str, Any]) -> list[str]:
     return slow
 
 
-async def _steps(store: PersistenceAdapter, handlers: int, steps: int) -> tuple[float, float]:
+async def _steps(store: PersistenceAdapter, handlers: int, steps: int, *, in_thread: bool) -> tuple[float, float]:
     """Steps per second, and seconds of the processor here for each: of handlers that call `ctx.step` and run as a
     worker runs them."""
 
@@ -97,7 +101,11 @@ async def _steps(store: PersistenceAdapter, handlers: int, steps: int) -> tuple[
         for number in range(steps):
             await ctx.step(f"page {number}", nothing)
 
-    types = {"noop": make_handler(JobType.from_function(handler, "noop"))}
+    def plain_handler(ctx: SyncContext) -> None:
+        for number in range(steps):
+            ctx.step(f"page {number}", dict, page=1)
+
+    types = {"noop": make_handler(JobType.from_function(plain_handler if in_thread else handler, "noop"))}
     reports = RunReports(store, None)
     executor = Executor(types, reports, store.clock)
     await store.write(enqueue, [NewJob("noop") for _ in range(handlers)])

@@ -213,6 +213,12 @@ def driver_connection(connection: Any) -> Any:
     while not hasattr(connection, "driver_connection"):
         inner = getattr(connection, "connection", None)
         inner = inner() if callable(inner) else inner
+        if inner is None and hasattr(connection, "in_atomic_block"):
+            raise Invalid(
+                "No transaction is open on this connection of Django. Enqueue inside `transaction.atomic()`.",
+                code="no_transaction",
+                field="connection",
+            )
         if inner is None or inner is connection:
             return connection
         connection = inner

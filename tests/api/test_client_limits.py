@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
+import psycopg
 import pytest
 
 from holdbeat.api import client_limits
@@ -48,6 +49,18 @@ def test_a_long_read_of_a_client_is_stopped_and_says_how_to_narrow_it(serve: Ser
     assert refused.value.code == "read_too_long"
     # The connection is good for the next read.
     assert read_as_client(store, lambda tx: tx.one("SELECT 1")) == (1,)
+
+
+@pytest.mark.rule("OPS-03")
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_a_read_that_a_lock_holds_up_is_not_said_to_have_too_many_rows(serve: Serve) -> None:
+    server = serve()
+    server.store.client_read_limit_s = 0.3
+    with psycopg.connect(server.settings.store) as other:
+        other.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
+        answer = server.client.get("/api/jobs")
+    assert (answer.status_code, answer.json()["code"]) == (503, "read_too_long")
+    assert "holds locks" in answer.json()["detail"] and "too many" not in answer.json()["detail"]
 
 
 def test_keys_readiness_and_writes_do_not_wait_for_slow_reads_of_clients(serve: Serve) -> None:

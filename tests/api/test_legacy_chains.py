@@ -93,5 +93,8 @@ def test_the_oldest_words_for_a_status_are_understood_by_the_old_list_and_explai
     for word, ours in (("error", "FAILED"), ("succeeded", "COMPLETED"), ("PENDING", "QUEUED")):
         refused = problem_of(client.get("/api/jobs", params={"status": word}), 422)
         assert f"It is called {ours} here." in refused["detail"]
+    assert "It is called FAILED here." in problem_of(client.get("/api/job-runs?status=error"), 422)["detail"]
+    # Groups have no FAILED.
+    assert "It is called" not in problem_of(client.get("/api/job-groups?status=error"), 422)["detail"]
     refused = problem_of(client.post("/api/endpoints", json={"maxExecutionTimeMs": 5}), 422, "unknown_field")
     assert "It is called max_execution_s (seconds)." in refused["detail"]

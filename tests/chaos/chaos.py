@@ -3,7 +3,7 @@
     python -m tests.chaos.chaos --minutes 60 [--engine sqlite|postgres|both] [--seed n]
 
 The torture of the product, with faults that only a test may cause: the database restarts, answers to COMMIT are
-swallowed, the disk is full, and the wall clock jumps.
+swallowed, somebody keeps a snapshot open, the disk is full, and the wall clock jumps.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
+
+import psycopg
 
 from holdbeat.domain import clock
 from holdbeat.torture.campaign import Campaign, Fault, Terms, Verdict
@@ -116,10 +118,24 @@ def on_postgres(terms: Callable[..., Terms], folder: Path, told: Told, submissio
         def cut(campaign: Campaign) -> None:
             proxy.arm(campaign.choice.choice(get_args(Cut)))
 
+        snapshot = contextlib.ExitStack()
+
+        def keep_snapshot(campaign: Campaign) -> None:
+            snapshot.close()
+            with contextlib.suppress(psycopg.OperationalError):  # it restarts just now
+                outsider = snapshot.enter_context(contextlib.closing(psycopg.connect(url)))
+                outsider.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                outsider.execute("SELECT count(*) FROM jobs")
+
         try:
-            faults: dict[str, Fault] = {"database restarted": restart, "commit cut off": cut}
-            return Campaign(terms(store=proxy.url, folder=folder, more_faults=faults)).run()
+            faults: dict[str, Fault] = {
+                "database restarted": restart, "commit cut off": cut, "snapshot kept open": keep_snapshot,
+            }  # fmt: skip
+            return Campaign(
+                terms(store=proxy.url, folder=folder, more_faults=faults, worker_module="tests.chaos.low_floor_worker")
+            ).run()
         finally:
+            snapshot.close()
             proxy.close()
 
 

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 import httpx2
 import pytest
+from opentelemetry import trace
 
 from holdbeat import AsyncClient, Client
 from holdbeat.client import ProblemError
@@ -260,3 +261,19 @@ def test_the_clients_take_server_and_key_from_the_environment(monkeypatch: pytes
         client.get_template("../a b/ü")
     assert str(seen[0].url) == "http://elsewhere:1/api/job-templates/..%2Fa%20b%2F%C3%BC"
     assert seen[0].headers["authorization"] == "Bearer hb_x"
+
+
+@pytest.mark.rule("OPS-05")
+def test_a_request_made_within_a_span_names_it_and_one_without_names_none() -> None:
+    seen: list[str | None] = []
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.headers.get("traceparent"))
+        return httpx2.Response(201, json={"id": "x"})
+
+    span = trace.NonRecordingSpan(trace.SpanContext(0xA, 0xB, is_remote=False, trace_flags=trace.TraceFlags(1)))
+    with client_of(httpx2.MockTransport(handler)) as client:
+        client.submit("story")
+        with trace.use_span(span):
+            client.submit("story")
+    assert seen == [None, f"00-{0xA:032x}-{0xB:016x}-01"]

@@ -162,6 +162,10 @@ def test_only_loopback_addresses_count_as_this_machine(host: str, is_loopback: b
         ("maxExecutionTimeMs", "max_execution_s"),
         ("minIntervalMs", "min_interval_s"),
         ("batchSize", "trigger_batch"),
+        ("heartbeat_timeout", "lease_s"),
+        ("job_timeout", "timeout_s"),
+        ("retry_delay", "retry_policy.base_delay_s"),
+        ("worker_count", "slots"),
     ],
 )
 def test_an_old_word_for_a_setting_is_refused_with_the_name_that_replaces_it(old: str, new: str) -> None:

@@ -81,7 +81,7 @@ async def test_what_ended_is_settled_and_its_slot_filled_again_in_one_commit(sto
 
 @pytest.mark.rule("DEC-008", "LEASE-07")
 async def test_a_result_is_offered_again_until_the_store_takes_it(
-    store_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    store_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = asyncio.Event()
     app = gated(gate)
@@ -97,6 +97,7 @@ async def test_a_result_is_offered_again_until_the_store_takes_it(
             # Offered, refused, and kept.
             await until(lambda: supervisor.dispatcher.backoff.has_failed)
             await until(lambda: len(supervisor.dispatcher.results))
+            await until(lambda: "the store is not available (results that wait: 1)" in caplog.text)
         done = await first.wait(30)
         assert (done.status, done.run and done.run.result) == (JobStatus.COMPLETED, 7)
         assert value(app.store, "SELECT count(*) FROM job_runs") == 1

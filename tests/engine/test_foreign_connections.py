@@ -108,9 +108,12 @@ async def test_a_transaction_of_django_carries_jobs(app: App, store_url: str, mo
         }
     )  # fmt: skip
     connection = handler["default"]
-    connection.ensure_connection()
-    with pytest.raises(HoldbeatError, match="atomic"):
-        app.with_options(connection=connection).enqueue_sync("noop")
+    for opened in (False, True):
+        if opened:
+            connection.ensure_connection()
+        with pytest.raises(HoldbeatError, match="atomic") as refused:
+            app.with_options(connection=connection).enqueue_sync("noop")
+        assert refused.value.code == "no_transaction" and "this is a" not in str(refused.value)
     connection.set_autocommit(False)
     job = app.with_options(connection=connection).enqueue_sync("noop")
     assert _ids(app) == []

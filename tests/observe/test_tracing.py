@@ -51,6 +51,17 @@ def make_app(url: str) -> App:
     return app
 
 
+TRACEPARENT = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+
+
+def client_of(app: App) -> httpx2.AsyncClient:
+    """A client of the API of a running App."""
+    assert app._supervisor is not None
+    return httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(ApiServer(app._supervisor).app), base_url="http://127.0.0.1"
+    )
+
+
 def named(exporter: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
     return [span for span in exporter.get_finished_spans() if span.name == name]
 
@@ -165,19 +176,38 @@ async def test_a_job_from_the_api_has_a_submit_span_between_the_callers_and_its_
     store_url: str, spans: InMemorySpanExporter
 ) -> None:
     app = make_app(store_url)
-    mine = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
     async with app.running():
-        assert app._supervisor is not None
-        server = ApiServer(app._supervisor)
-        transport = httpx2.ASGITransport(server.app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        async with client_of(app) as client:
             body = {"type": "story", "params": {"prompt": "x"}}
-            answer = await client.post("/api/jobs", json=body, headers={"traceparent": mine})
+            answer = await client.post("/api/jobs", json=body, headers={"traceparent": TRACEPARENT})
         assert answer.status_code == 201, answer.text
         await until(lambda: value(app.store, "SELECT count(*) FROM job_runs WHERE status = 'COMPLETED'") == 1)
     submit = check_run_below_submission(spans)
     assert submit.parent is not None and submit.parent.span_id == int("b" * 16, 16)
     assert context_of(submit).trace_id == int("a" * 32, 16)
+    app.close()
+
+
+async def test_the_run_of_a_direct_request_is_below_the_span_of_its_caller(
+    store_url: str, spans: InMemorySpanExporter
+) -> None:
+    app = make_app(store_url)
+    async with app.running():
+        with trace.get_tracer_provider().get_tracer("program").start_as_current_span("caller") as caller:
+            await app.direct("story", prompt="x")
+        async with client_of(app) as client:
+            answers = [
+                await client.post(
+                    "/api/direct/story", json={"params": {"prompt": "x"}}, headers={"traceparent": traceparent}
+                )
+                for traceparent in (TRACEPARENT, "nonsense")
+            ]
+        assert [answer.status_code for answer in answers] == [200, 200]
+    of_app, of_api, of_nobody = named(spans, "run story")
+    assert of_app.parent is not None and of_app.parent.span_id == caller.get_span_context().span_id
+    assert of_api.parent is not None and of_api.parent.span_id == int("b" * 16, 16)
+    assert context_of(of_api).trace_id == int("a" * 32, 16)
+    assert of_nobody.parent is None
     app.close()
 
 

@@ -18,6 +18,7 @@ from holdbeat.client import Client
 from holdbeat.operations import MODULES, find_operation
 from holdbeat.operations.kinds import methods_of
 from holdbeat.store.opening import open_store
+from holdbeat.store.reads.job_filter import LIST_FILTERS
 from holdbeat.store.recovery.recover_leases import expire_reservation
 from holdbeat.store.running.reservations import load_reservation
 from tests.api.conftest import Serve
@@ -191,9 +192,15 @@ def test_every_method_of_the_client_is_an_operation_with_the_same_arguments() ->
             method: Any = client
             for part in name.split("."):
                 method = getattr(method, part)
-            taken = inspect.signature(method).parameters
+            taken = dict(inspect.signature(method).parameters)
+            given = dict(operation.parameters)
+            if "filters" in given and "filters" not in taken:
+                # The store has the names of the filters, and refuses others.
+                assert set(LIST_FILTERS) == set(taken) - set(given), name
+                given = {key: p for key, p in given.items() if key != "filters"}
+                taken = {key: p for key, p in taken.items() if key in given}
             assert [(p.name, p.kind, p.default) for p in taken.values()] == [
-                (p.name, p.kind, p.default) for p in operation.parameters.values()
+                (p.name, p.kind, p.default) for p in given.values()
             ], name
     finally:
         client.close()

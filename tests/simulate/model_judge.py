@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from holdbeat.domain.job import JobStatus
+from holdbeat.domain.job import Hold, JobStatus
 from holdbeat.domain.limit import Limits
 from holdbeat.store.running import settle_and_claim
 from holdbeat.store.running.claim import Filled, Vacancy, fill
@@ -24,7 +24,6 @@ _QUEUED = (
 )
 _LEASED = "SELECT id, type, resource, acquired_at, partition, weight FROM leases"
 _READY = "SELECT id FROM jobs WHERE status = 'QUEUED' AND hold = 0"
-READY, DELAYED, WAITS_FOR_OTHERS = range(3)
 
 
 def model_of(tx: Transaction, limits: Limits) -> QueueModel:
@@ -33,8 +32,8 @@ def model_of(tx: Transaction, limits: Limits) -> QueueModel:
     for id_, type_, resource, priority, position, created_at, not_before, hold, partition, weight in tx.rows(_QUEUED):
         model.jobs[id_] = ModelJob(
             id_, type_, resource, priority, position, tx.instant(created_at), 0,
-            None if hold == READY else tx.time(not_before), None, None, partition, weight,
-            gated=hold == WAITS_FOR_OTHERS,
+            None if hold == Hold.READY else tx.time(not_before), None, None, partition, weight,
+            gated=hold not in (Hold.READY, Hold.DELAYED),
         )  # fmt: skip
     for id_, type_, resource, acquired_at, partition, weight in tx.rows(_LEASED):
         model.jobs[id_] = ModelJob(
@@ -50,7 +49,9 @@ def judged_claims(limits: Limits, differs: Callable[[str], None]) -> Any:
     def judged(tx: Transaction, vacancy: Vacancy) -> Filled:
         waiting = tx.one("SELECT 1 FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL LIMIT 1")
         model = None if waiting else model_of(tx, limits)
-        rows = tx.rows("SELECT id, not_before FROM jobs WHERE status = 'QUEUED' AND hold = :delayed", delayed=DELAYED)
+        rows = tx.rows(
+            "SELECT id, not_before FROM jobs WHERE status = 'QUEUED' AND hold = :delayed", delayed=Hold.DELAYED
+        )
         not_due = {job_id for job_id, not_before in rows if tx.instant(not_before) > tx.now}
         filled = fill(tx, vacancy)
         if not_due:

@@ -38,6 +38,23 @@ def test_a_running_job_is_cancelled_with_a_reason(served: Served, page: Page) ->
     expect(page.get_by_role("button", name="Run again")).to_be_visible()
 
 
+@pytest.mark.rule("CAN-03")
+def test_the_question_before_a_cancel_goes_by_what_the_job_does_by_now(served: Served, page: Page) -> None:
+    served.client.post("/api/queue/pause").raise_for_status()
+    job = served.submit("hold", {"gate": unique("gate")})
+    page.goto(f"{served.url}/ui/jobs/{job['id']}")
+    page.get_by_role("button", name="Cancel…").click()
+    dialog = page.locator("#cancel-dialog")
+    expect(dialog).to_contain_text("It will not run")
+    page.get_by_label("Reason").fill("half a rea")
+    served.client.post("/api/queue/resume").raise_for_status()
+    # An async handler cannot be killed, so no more is promised than that a process is.
+    expect(dialog).to_contain_text("asked to stop; one in a process of its own is killed after 10 s.")
+    expect(page.get_by_label("Reason")).to_have_value("half a rea")
+    page.get_by_role("button", name="Cancel the job").click()
+    served.wait_for(job["id"], "CANCELLED")
+
+
 @pytest.mark.rule("RET-04")
 def test_a_failed_job_is_tried_again_and_the_new_one_is_shown(served: Served, page: Page) -> None:
     job = served.run_job("fail", {"message": "once"})

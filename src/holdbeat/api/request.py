@@ -18,10 +18,10 @@ from holdbeat.domain.errors import Invalid, Malformed, Stale, TooLarge
 from holdbeat.domain.ids import is_id
 from holdbeat.domain.params import loads_strict
 from holdbeat.domain.schema import near_matches
-from holdbeat.operations.checks import check_id_filter, check_reference, checked_fields, id_of
+from holdbeat.domain.traceparent import is_traceparent
+from holdbeat.operations.checks import check_reference, checked_fields, id_of
 from holdbeat.operations.operation import Operation, OperationContext
 from holdbeat.store.reads.ids import Noun
-from holdbeat.store.tracing import is_traceparent
 
 MAX_BODY_BYTES = 1_048_576
 MAX_QUERY_CHARS = 4096
@@ -117,10 +117,6 @@ class ApiRequest:
 
     def texts(self, name: str) -> list[str]:
         return self._query.get(name, [])
-
-    def id_filter(self, name: str) -> str | None:
-        """A filter by id."""
-        return check_id_filter(self.text(name), name)
 
     def choice(self, name: str, choices: Iterable[str]) -> str | None:
         """A filter by one word of a vocabulary."""

@@ -21,6 +21,7 @@ from holdbeat.api.request import ApiRequest
 from holdbeat.api.stream_access import KEY_ID
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.operations.operation import Operation
+from holdbeat.schemas.field_bounds import LONGEST_NAME
 
 Endpoint = Callable[[ApiRequest], Awaitable[Response]]
 Serve = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -46,7 +47,8 @@ UNLIMITED_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 STRING = {"type": "string", "maxLength": 4096}
 TEXT = {"type": "string", "minLength": 1, "maxLength": 500}
 ID = {"type": "string", "format": "uuid"}
-ID_OR_NAME = {"type": "string", "minLength": 1, "maxLength": 200, "description": "The id or the name."}
+NAME = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
+ID_OR_NAME = {**NAME, "description": "The id or the name."}
 LIMIT = Parameter("limit", "How many items at most.", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50})
 CURSOR = Parameter("cursor", "`next_cursor` of the page before.", STRING)
 IF_MATCH = Parameter(

@@ -22,7 +22,7 @@ from urllib.parse import quote
 from holdbeat.app import App
 from holdbeat.bench.bare import BareRates, postgres_life, postgres_single_commits, sqlite_life, sqlite_single_commits
 from holdbeat.domain.clock import SystemClock
-from holdbeat.domain.errors import SettingsError
+from holdbeat.domain.store_url import driver_missing
 from holdbeat.settings import Settings
 from holdbeat.store.queue.pauses import pause, resume
 
@@ -94,9 +94,7 @@ async def measure_postgres(url: str, jobs: int, rounds: int, progress: Progress)
     try:
         import psycopg
     except ImportError as error:
-        raise SettingsError(
-            "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"
-        ) from error
+        raise driver_missing() from error
 
     made: list[str] = []
 

@@ -58,7 +58,7 @@ def _questions_table(items: list[Any]) -> Any:
             ("question", "id"),
             ("job", "job_id"),
             "title",
-            ("asks", lambda each: each["question"][:100]),
+            ("asks", lambda question: question["question"][:100]),
             ("choices", lambda each: ", ".join(str(choice) for choice in each["choices"] or ())),
             ("asked", at("asked_at")),
         ),

@@ -10,10 +10,10 @@ import click
 from holdbeat.cli.arguments import json_object, without_none
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.job_tables import jobs_table
-from holdbeat.cli.options import ListingGroup, example, printing
+from holdbeat.cli.options import ListingGroup, example, printing, words_of
 from holdbeat.cli.output import Columns, at, fields, items_table, its_id
+from holdbeat.schemas.jobs import GroupStatus
 
-STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "PARTIAL", "CANCELLED")
 GROUP = click.argument("group_id", metavar="GROUP")
 
 
@@ -45,7 +45,7 @@ _COLUMNS: Columns = (
 
 
 @groups.command("list", epilog=example("holdbeat groups list --status RUNNING --watch"))
-@click.option("--status", multiple=True, type=click.Choice(STATUSES, case_sensitive=False), help="Only this status.")
+@click.option("--status", multiple=True, type=words_of(GroupStatus), help="Only this status.")
 @click.option("--name", help="Only groups of this name.")
 @printing(items_table(_COLUMNS), is_paged=True)
 def list_groups(backend: Backend, **filters: Any) -> Any:

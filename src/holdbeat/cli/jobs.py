@@ -12,9 +12,10 @@ from holdbeat.cli.arguments import INSTANT, json_object, labels, without_none
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.completion import job_types
 from holdbeat.cli.job_tables import explanation, job_fields, jobs_table
-from holdbeat.cli.options import JSON, WATCH, example, printing, reaching, with_options
+from holdbeat.cli.options import JSON, PRIORITY, WATCH, example, printing, reaching, with_options, words_of
 from holdbeat.cli.output import bar, confirm, show, show_list, shown
 from holdbeat.domain.errors import HoldbeatError, NotFound
+from holdbeat.schemas.jobs import JobStatus
 
 if TYPE_CHECKING:
     from holdbeat.schemas.jobs import BulkResult
@@ -22,14 +23,8 @@ if TYPE_CHECKING:
 AT_ONCE = 500
 """How many jobs are cancelled in one step."""
 CHILDREN_SHOWN = 50
-STATUSES = ("QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED")
 filters = with_options(
-    click.option(
-        "--status",
-        multiple=True,
-        type=click.Choice(STATUSES, case_sensitive=False),
-        help="Only this status; may be repeated.",
-    ),
+    click.option("--status", multiple=True, type=words_of(JobStatus), help="Only this status; may be repeated."),
     click.option("--type", help="Only jobs of this type.", shell_complete=job_types),
     click.option("--resource", help="Only jobs on this resource."),
     click.option("--schedule-id", help="Only jobs of this schedule."),
@@ -249,7 +244,7 @@ def explain(backend: Backend, reference: str) -> Any:
 
 @click.command(epilog=example("holdbeat change JOB --priority 20", "holdbeat change JOB --params @params.json"))
 @click.argument("job_id", metavar="JOB")
-@click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first.")
+@PRIORITY
 @click.option("--params", "source", metavar="JSON|@FILE|-", help="Replace all params, as a JSON object.")
 @click.option(
     "--not-before",

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.options import JSON, ListingGroup, example, printing, reaching, reaching_or_creating
+from holdbeat.cli.options import JSON, ListingGroup, example, printing, reaching, reaching_or_creating, words_of
 from holdbeat.cli.output import Columns, at, items_table, print_json, show_list
 from holdbeat.domain.bounds import duration_s
+from holdbeat.schemas.system import KeyScope
 
 
 @click.group(cls=ListingGroup, epilog=example("holdbeat keys create --name dashboard --scope read"))
@@ -22,7 +23,7 @@ def keys() -> None:
 
 @keys.command("create", epilog=example("holdbeat keys create --name deploy --scope write"))
 @click.option("--name", help="The owner, shown in lists (the name of the scope).")
-@click.option("--scope", type=click.Choice(["read", "write", "admin"]), default="write", help="What it may do (write).")
+@click.option("--scope", type=words_of(KeyScope), default="write", help="What it may do (write).")
 @click.option("--expires", metavar="DURATION", help="When it expires: 12h, 30d, … (never).")
 @JSON
 @reaching_or_creating

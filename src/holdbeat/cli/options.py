@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from holdbeat.cli.output import Drawn, show, show_list
+from holdbeat.schemas.field_bounds import PRIORITY_MAX
 
 Function = Callable[..., Any]
 
@@ -28,7 +29,14 @@ WATCH = click.option(
     help="Repeat until Ctrl-C (every 2 s).",
 )
 LIMIT = click.option("--limit", type=click.IntRange(1, 500), help="How many at most (50).")
+PRIORITY = click.option("--priority", type=click.IntRange(0, PRIORITY_MAX), help="0 to 100, higher first.")
+LABELS = click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated.")
 CURSOR = click.option("--cursor", help="Continue a list from the cursor of the previous page.")
+
+
+def words_of(schema: Any) -> click.Choice[str]:
+    """A choice among the words that a field of the API takes, in upper or lower case."""
+    return click.Choice(get_args(schema), case_sensitive=False)
 
 
 class ListingGroup(click.Group):

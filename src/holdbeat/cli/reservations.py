@@ -13,8 +13,9 @@ import click
 
 from holdbeat.cli.arguments import DURATION
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.options import ListingGroup, example, printing, reaching
+from holdbeat.cli.options import ListingGroup, example, printing, reaching, words_of
 from holdbeat.cli.output import Columns, at, instant, items_table, its_fields, shown
+from holdbeat.schemas.system import ReservationStatus
 
 TTL = click.option(
     "--ttl",
@@ -25,7 +26,6 @@ TTL = click.option(
     help="How long it is held without being extended.",
 )
 WAIT = click.option("--wait-timeout", "wait_s", type=DURATION, help="Wait no longer than this for a slot.")
-STATUSES = ("ACTIVE", "RELEASED", "EXPIRED")
 POLL_S = 0.5
 KILL_AFTER_S = 10.0
 RESERVATION = click.argument("reservation_id", metavar="RESERVATION")
@@ -63,7 +63,7 @@ def reservations() -> None:
 
 
 @reservations.command("list", epilog=example("holdbeat reservations list --status ACTIVE --watch"))
-@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only this status.")
+@click.option("--status", type=words_of(ReservationStatus), help="Only this status.")
 @printing(items_table(_COLUMNS), is_paged=True)
 def list_reservations(backend: Backend, **filters: Any) -> Any:
     """List reservations, the newest first."""

@@ -11,7 +11,7 @@ from holdbeat.cli.arguments import DURATION, INSTANT, without_none
 from holdbeat.cli.backend import Backend, ScheduleBackend
 from holdbeat.cli.completion import schedule_names
 from holdbeat.cli.job_tables import explanation
-from holdbeat.cli.options import JSON, example, printing, reaching
+from holdbeat.cli.options import JSON, example, printing, reaching, words_of
 from holdbeat.cli.output import (
     Columns,
     at,
@@ -25,6 +25,8 @@ from holdbeat.cli.output import (
     span,
     table,
 )
+from holdbeat.schemas.field_bounds import MOST_PREVIEWED
+from holdbeat.schemas.schedules import Dst, OccurrenceStatus
 
 NAME = click.argument("name", metavar="NAME", shell_complete=schedule_names)
 OPTIONAL_NAME = click.argument("name", metavar="[NAME]", required=False, shell_complete=schedule_names)
@@ -213,7 +215,7 @@ def _add_occurrences(group: click.Group, noun: str, kind: Kind) -> None:
         help=f"List the due times of the {noun} NAME and their outcomes, the latest first.",
     )
     @NAME
-    @click.option("--status", type=click.Choice(["fired", "skipped", "missed", "coalesced", "manual"]))
+    @click.option("--status", type=words_of(OccurrenceStatus))
     @printing(items_table(_OCCURRENCE_COLUMNS, whole=("job_id",)), is_paged=True)
     def occurrences(backend: Backend, name: str, **filters: Any) -> Any:
         return kind(backend).occurrences(name, **filters)
@@ -232,11 +234,11 @@ def _add_preview(group: click.Group, noun: str, kind: Kind) -> None:
         help=f"Print the next due times of the {noun} NAME, or of a timetable that is not saved.",
     )
     @click.argument("name", required=False, shell_complete=schedule_names)
-    @click.option("-n", type=click.IntRange(1, 1000), help="How many (10).")
+    @click.option("-n", type=click.IntRange(1, MOST_PREVIEWED), help="How many (10).")
     @click.option("--cron", metavar="EXPRESSION")
     @click.option("--interval", "interval_s", type=DURATION)
     @click.option("--timezone", metavar="ZONE")
-    @click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]))
+    @click.option("--dst", type=words_of(Dst))
     @click.option("--after", metavar="INSTANT", help="Due times after this instant; in the zone without an offset.")
     @printing(_preview)
     def preview(backend: Backend, name: str | None, n: int | None, **timetable: Any) -> Any:

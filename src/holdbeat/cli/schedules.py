@@ -9,9 +9,20 @@ import click
 from holdbeat.cli.arguments import DURATION, json_object, json_text, labels, params_of, send_as_meant, without_none
 from holdbeat.cli.backend import Backend, ScheduleBackend
 from holdbeat.cli.completion import job_types
-from holdbeat.cli.options import JSON, ListingGroup, example, printing, reaching, with_options
+from holdbeat.cli.options import (
+    JSON,
+    LABELS,
+    PRIORITY,
+    ListingGroup,
+    example,
+    printing,
+    reaching,
+    with_options,
+    words_of,
+)
 from holdbeat.cli.output import instant, its_fields, show, span, table
 from holdbeat.cli.schedule_verbs import NAME, add_common
+from holdbeat.schemas.schedules import CatchUp, Dst, Overlap
 
 
 @click.group(
@@ -36,7 +47,7 @@ _timing = with_options(
     click.option("--cron", metavar="EXPRESSION", help="Run at these times, e.g. '0 3 * * *'."),
     click.option("--interval", "interval_s", type=DURATION, help="Run at this interval, e.g. 5m."),
     click.option("--timezone", metavar="ZONE", help="The zone of the cron expression, e.g. Europe/Vienna."),
-    click.option("--dst", type=click.Choice(["vixie", "skip", "shift"]), help="What to do when clocks change."),
+    click.option("--dst", type=words_of(Dst), help="What to do when clocks change."),
     click.option("--jitter", "jitter_s", type=DURATION, help="Delay each run by up to this, to spread the load."),
     click.option(
         "--start-at", metavar="INSTANT", help="No run before this instant; in the schedule's zone without an offset."
@@ -46,9 +57,9 @@ _timing = with_options(
     ),
     click.option("--min-interval", "min_interval_s", type=DURATION, help="Never run more often than this."),
     click.option("--max-interval", "max_interval_s", type=DURATION, help="Never run less often than this."),
-    click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first."),
+    PRIORITY,
     click.option("--webhook-url", help="Send a webhook to this URL when a job of it ends."),
-    click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated."),
+    LABELS,
     click.option("--fields", "more", metavar="JSON|@FILE|-", help="Any fields of the API; options override them."),
 )
 VERSION = click.option("--version", type=int, help="Refuse if it was changed since this version.")
@@ -64,15 +75,12 @@ _work_options = with_options(
     click.option("--template", help="Create its jobs from this template instead of a TYPE."),
     click.option("--resource", help="The resource whose slot its jobs need."),
     click.option("--timeout", "timeout_s", type=DURATION, help="End a run after this long."),
-    click.option(
-        "--cancel-grace", "cancel_grace_s", type=DURATION, help="Kill a cancelled handler after this long."
-    ),
-    click.option("--overlap", type=click.Choice(["allow", "skip", "queue_one", "cancel_previous"]),
-                 help="What to do while the previous job is unfinished."),
-    click.option("--catch-up", type=click.Choice(["latest", "none", "all"]), help="What to do about missed times."),
+    click.option("--cancel-grace", "cancel_grace_s", type=DURATION, help="Kill a cancelled handler after this long."),
+    click.option("--overlap", type=words_of(Overlap), help="What to do while the previous job is unfinished."),
+    click.option("--catch-up", type=words_of(CatchUp), help="What to do about missed times."),
     click.option("--misfire-grace", "misfire_grace_s", type=DURATION, help="A due time up to this late is not missed."),
     click.option("--adaptive/--fixed", default=None, help="Whether hints, clamps and backoff may move its runs."),
-)  # fmt: skip
+)
 _call_options = with_options(
     click.option("--method", metavar="VERB", help="GET, POST, …"),
     click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated."),

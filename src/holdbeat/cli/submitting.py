@@ -15,9 +15,12 @@ from holdbeat.cli.backend import Backend
 from holdbeat.cli.completion import job_types
 from holdbeat.cli.job_tables import job_fields
 from holdbeat.cli.logs import chunk_text
-from holdbeat.cli.options import JSON, example, reaching
+from holdbeat.cli.options import JSON, LABELS, PRIORITY, example, reaching, words_of
 from holdbeat.cli.output import instant, print_json, say, show, shown, without_controls
 from holdbeat.cli.waiting import ticking, wait_in_sight
+from holdbeat.schemas.durable import OnUpstream
+from holdbeat.schemas.field_bounds import ATTEMPTS_MAX, HEAVIEST
+from holdbeat.schemas.jobs import OnDuplicate, UniqueWhile
 
 
 @click.command(
@@ -29,7 +32,7 @@ from holdbeat.cli.waiting import ticking, wait_in_sight
 @click.argument("words", nargs=-1, metavar="[TYPE] [KEY=VALUE]...", shell_complete=job_types)
 @click.option("--template", help="Create it from this template instead of a type.")
 @click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object; KEY=VALUE overrides them.")
-@click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first.")
+@PRIORITY
 @click.option("--resource", help="The resource whose slot it needs.")
 @click.option(
     "--delay", "delay_s", type=DURATION, help="Do not start before this much time has passed, e.g. 90s or 1h30m."
@@ -40,17 +43,19 @@ from holdbeat.cli.waiting import ticking, wait_in_sight
     help="Do not start before this instant, e.g. 2026-01-31T09:30:00Z; local time without a zone.",
 )
 @click.option("--timeout", "timeout_s", type=DURATION, help="End the run after this long.")
-@click.option("--max-attempts", type=click.IntRange(0, 1000), help="How many times it is retried after failures.")
+@click.option(
+    "--max-attempts", type=click.IntRange(0, ATTEMPTS_MAX), help="How many times it is retried after failures."
+)
 @click.option(
     "--idempotency-key",
     "--key-idempotency",
     "idempotency_key",
     help="A second submission with this key finds the same job.",
 )
-@click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated.")
+@LABELS
 @click.option("--title", help="Its title in lists, instead of its params.")
 @click.option("--partition", help="The partition by which limits count it, e.g. a customer.")
-@click.option("--weight", type=click.IntRange(1, 1000), help="How many slots of its resource it takes.")
+@click.option("--weight", type=click.IntRange(1, HEAVIEST), help="How many slots of its resource it takes.")
 @click.option("--preempt", is_flag=True, default=None, help="May interrupt a preemptible job of lower priority.")
 @click.option("--webhook-url", help="Send a webhook to this URL when it ends.")
 @click.option(
@@ -58,16 +63,10 @@ from holdbeat.cli.waiting import ticking, wait_in_sight
     help="Start when this job has ended; may be repeated. The handler reads its result as NAME.",
 )  # fmt: skip
 @click.option("--after-group", "upstream_groups", multiple=True, metavar="[NAME=]GROUP", help="The same for a group.")
-@click.option(
-    "--on-upstream", type=click.Choice(("cancel", "skip", "run")),
-    help="What to do if one of these does not complete (cancel).",
-)  # fmt: skip
+@click.option("--on-upstream", type=words_of(OnUpstream), help="What to do if one of these does not complete (cancel).")
 @click.option("--unique-key", help="Let only one job with this key wait, or be unfinished.")
-@click.option("--unique-while", type=click.Choice(("queued", "unfinished")), help="How long it holds the key.")
-@click.option(
-    "--on-duplicate", type=click.Choice(("return", "refuse", "replace", "push_back")),
-    help="What to do if another job holds the key.",
-)  # fmt: skip
+@click.option("--unique-while", type=words_of(UniqueWhile), help="How long it holds the key.")
+@click.option("--on-duplicate", type=words_of(OnDuplicate), help="What to do if another job holds the key.")
 @click.option(
     "--max-wait", "max_wait_s", type=DURATION, help="Let push_back delay the start by at most this, in total."
 )

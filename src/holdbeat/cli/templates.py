@@ -9,7 +9,7 @@ import click
 from holdbeat.cli.arguments import DURATION, json_object, labels, params_of, send_as_meant, without_none
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.completion import job_types
-from holdbeat.cli.options import ListingGroup, example, printing, with_options
+from holdbeat.cli.options import LABELS, PRIORITY, ListingGroup, example, printing, with_options
 from holdbeat.cli.output import Columns, at, items_table, its_fields, its_id
 
 TEMPLATE = click.argument("template", metavar="TEMPLATE")
@@ -24,13 +24,13 @@ def templates() -> None:
 
 _fields = with_options(
     click.option("--params", "source", metavar="JSON|@FILE|-", help="Params as a JSON object."),
-    click.option("--priority", type=click.IntRange(0, 100), help="0 to 100, higher first."),
+    PRIORITY,
     click.option("--resource", help="The resource whose slot its jobs need."),
     click.option("--cancel-grace", "cancel_grace_s", type=DURATION, help="Kill a cancelled handler after this long."),
     click.option("--timeout", "timeout_s", type=DURATION, help="End a run after this long."),
     click.option("--retry-policy", metavar="JSON", help='E.g. {"max_attempts": 5}.'),
     click.option("--webhook-url", help="Send a webhook to this URL when a job of it ends."),
-    click.option("--label", "label_words", multiple=True, metavar="NAME=VALUE", help="A label; may be repeated."),
+    LABELS,
     click.option("--description", help="What it is for."),
 )
 

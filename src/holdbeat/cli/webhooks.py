@@ -8,8 +8,9 @@ import click
 
 from holdbeat.cli.arguments import without_none
 from holdbeat.cli.backend import Backend
-from holdbeat.cli.options import ListingGroup, example, printing, reaching
+from holdbeat.cli.options import ListingGroup, example, printing, reaching, words_of
 from holdbeat.cli.output import Columns, Drawn, at, fields, items_table, its_fields
+from holdbeat.schemas.system import DeliveryStatus
 
 EVENT = click.option("--event", "events", multiple=True, help="Only this event; may be repeated. Without it: all.")
 SECRET = click.option("--secret", help="whsec_… to sign with; made if left out.")
@@ -114,9 +115,7 @@ _DELIVERY_COLUMNS: Columns = (
 @deliveries.command("list", epilog=example("holdbeat deliveries list --job JOB"))
 @click.option("--job", "job_id", metavar="JOB", help="Only messages about this job.")
 @click.option("--webhook", "webhook_id", metavar="WEBHOOK", help="Only messages to this subscription.")
-@click.option(
-    "--status", type=click.Choice(["PENDING", "DELIVERED", "FAILED"], case_sensitive=False), help="Only this status."
-)
+@click.option("--status", type=words_of(DeliveryStatus), help="Only this status.")
 @printing(items_table(_DELIVERY_COLUMNS), is_paged=True)
 def list_deliveries(backend: Backend, **filters: Any) -> Any:
     """List messages, the newest first."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import ssl
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from holdbeat.domain.errors import Unavailable
+from holdbeat.domain.traceparent import written
 
 DEFAULT_URL = "http://127.0.0.1:7450"
 
 
 def server_url(url: str | None) -> str:
-    """The address of the server, from HOLDBEAT_SERVER if none is given; refused if it can be none."""
+    """The address of the server, from HOLDBEAT_SERVER if none is given; refused if it is not a valid URL."""
     url = (url or os.environ.get("HOLDBEAT_SERVER") or DEFAULT_URL).rstrip("/")
     if not url.lower().startswith(("http://", "https://")):
         raise Unavailable(
@@ -30,6 +32,13 @@ def headers_of(key: str | None) -> dict[str, str]:
     return {**headers, "Authorization": f"Bearer {key}"} if key else headers
 
 
+def trace_headers() -> dict[str, str]:
+    """The span in which the caller is, if the program traces with OpenTelemetry; it has imported it itself then."""
+    trace: Any = sys.modules.get("opentelemetry.trace")
+    traceparent = None if trace is None else written(trace.get_current_span().get_span_context())
+    return {} if traceparent is None else {"traceparent": traceparent}
+
+
 def query_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """Query parameters without None; booleans as the API writes them."""
     return {
@@ -40,8 +49,7 @@ def query_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trust_of(url: str) -> ssl.SSLContext | bool:
-    """Whom to trust: for an address without TLS nobody, since to load the world's authorities takes a command longer
-    than all the rest."""
+    """The certificate authorities to trust. None without TLS: loading them takes longer than the rest of a command."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else True
 
 

@@ -81,7 +81,7 @@ def calls(
 
     def declared(function: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
         signature = inspect.signature(function)
-        required = {name for name, each in signature.parameters.items() if each.default is each.empty}
+        required = {name for name, parameter in signature.parameters.items() if parameter.default is parameter.empty}
         in_path = re.findall(r"{(\w+)}", path)
 
         @functools.wraps(function)

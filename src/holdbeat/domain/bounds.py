@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from holdbeat.domain.clock import from_iso, to_millis
 from holdbeat.domain.errors import Invalid
+from holdbeat.schemas.field_bounds import LONGEST_NAME, YEAR_S
 
 Choice = TypeVar("Choice", bound=StrEnum)
-YEAR_S = 31_536_000.0
 LAST_INSTANT = datetime(9000, 1, 1, tzinfo=UTC)
 """Planned instants end here, so that adding an interval never leaves the calendar."""
 FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
@@ -103,6 +103,18 @@ def check_line(value: Any, field: str, longest: int, shortest: int = 1) -> str:
     if shortest and not value.strip():
         raise Invalid(f"{field} must contain more than blanks.", code="invalid_text", field=field)
     return value
+
+
+def check_printable_name(name: str, what: str) -> str:
+    """The name of a step or of a signal."""
+    is_printable = isinstance(name, str) and name.isprintable() and name == name.strip()
+    if not is_printable or not 1 <= len(name) <= LONGEST_NAME:
+        raise Invalid(
+            f"A {what}'s name has 1 to {LONGEST_NAME} printable characters and no blanks around it.",
+            code=f"invalid_{what}_name",
+            field="name",
+        )
+    return name
 
 
 Duration = float | str | timedelta

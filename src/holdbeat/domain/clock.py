@@ -50,7 +50,7 @@ class SystemClock:
     """The machine's own clocks."""
 
     _last = (0, EPOCH)
-    """The last instant and its milliseconds: who asks often is answered with it for as long as it lasts."""
+    """The last instant and its milliseconds, kept because many callers ask within one millisecond."""
 
     def now(self) -> datetime:
         millis = time.time_ns() // 1_000_000

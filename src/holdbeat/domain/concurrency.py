@@ -8,14 +8,15 @@ from enum import StrEnum
 
 from holdbeat.domain.endpoint import HTTP_RESOURCE, HTTP_TYPE
 from holdbeat.domain.errors import SettingsError
-from holdbeat.domain.limit import EACH, SLOTS_MAX, Limit, Limits
+from holdbeat.domain.limit import EACH, Limit, Limits
+from holdbeat.schemas.field_bounds import SLOTS_MAX
 
 UNLISTED_SLOTS = 1
 """What a resource or type that nobody listed may hold."""
 HTTP_SLOTS = 256
-"""A call that waits for its answer costs a socket and little memory: so many may hang before another one waits."""
+"""How many calls run at once. One that waits for its answer costs a socket and little memory."""
 HOST_SLOTS = 128
-"""What one host may hold of them, so that one that hangs cannot take them all."""
+"""How many of them go to one host, so that a host that hangs cannot take all slots."""
 EACH_RESOURCE, EACH_TYPE = "each:resource", "each:type"
 """The names of the limits for each resource and each type that has none of its own."""
 EACH_HOST = "each:host"

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Invalid
+from holdbeat.schemas.field_bounds import LONGEST_NAME
 
 if TYPE_CHECKING:
     from holdbeat.domain.job import NewJob
 
 MOST_UPSTREAMS = 10_000
-_LONGEST_NAME = 200
 _LONGEST_ID = 64
 _KINDS = ("job_id", "group_id", "ref")
 
@@ -89,10 +89,10 @@ def _upstream(entry: Any, field: str) -> Upstream:
     kinds = [name for name in _KINDS if name in values]
     if len(kinds) != 1:
         raise Invalid(f"{field} must have one of job_id, group_id and ref.", code="invalid_after", field=field)
-    check_line(values[kinds[0]], f"{field}.{kinds[0]}", _LONGEST_NAME if kinds[0] == "ref" else _LONGEST_ID)
+    check_line(values[kinds[0]], f"{field}.{kinds[0]}", LONGEST_NAME if kinds[0] == "ref" else _LONGEST_ID)
     name = values.get("as")
     if name is not None:
-        check_line(name, f"{field}.as", _LONGEST_NAME)
+        check_line(name, f"{field}.as", LONGEST_NAME)
     return Upstream(values.get("job_id"), values.get("group_id"), values.get("ref"), name)
 
 

@@ -14,6 +14,7 @@ from holdbeat.domain.dependencies import Edge, Upstream
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.run import JobRun
 from holdbeat.domain.steps import OpenStep
+from holdbeat.schemas.field_bounds import ATTEMPTS_MAX, YEAR_S
 
 
 class UniqueWhile(StrEnum):
@@ -129,11 +130,11 @@ class RetryPolicy:
     jitter: float = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_attempts <= 1000:
-            raise Invalid("max_attempts must be between 0 and 1000.", field="retry_policy.max_attempts")
-        if not 0 <= self.base_delay_s <= 31_536_000:
+        if not 0 <= self.max_attempts <= ATTEMPTS_MAX:
+            raise Invalid(f"max_attempts must be between 0 and {ATTEMPTS_MAX}.", field="retry_policy.max_attempts")
+        if not 0 <= self.base_delay_s <= YEAR_S:
             raise Invalid("base_delay_s must be between 0 and one year.", field="retry_policy.base_delay_s")
-        if not 0 <= self.max_delay_s <= 31_536_000:
+        if not 0 <= self.max_delay_s <= YEAR_S:
             raise Invalid("max_delay_s must be between 0 and one year.", field="retry_policy.max_delay_s")
         if not 0 <= self.jitter <= 1:
             raise Invalid("jitter is a fraction between 0 and 1.", field="retry_policy.jitter")
@@ -150,8 +151,6 @@ class RetryPolicy:
 DEFAULT_RETRY_POLICY = RetryPolicy()
 DEFAULT_CANCEL_GRACE_S = 10.0
 DEFAULT_RESOURCE = "default"
-HEAVIEST = 1000
-"""A job takes at most so many slots."""
 PREEMPTIBLE, PREEMPTS = 1, 2
 
 

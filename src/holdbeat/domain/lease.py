@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdbeat.domain.bounds import YEAR_S
 from holdbeat.domain.errors import SettingsError
 from holdbeat.domain.job import Job
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.run import Outcome
+from holdbeat.schemas.field_bounds import YEAR_S
 
 HTTP_RESOURCE = "http"
 """Calls on this resource have a lane of their own in every worker; its slots are numbered below zero."""

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.rate import Rate
+from holdbeat.schemas.field_bounds import LONGEST_NAME, SLOTS_MAX, YEAR_S
 
 EACH = "*"
 """As a limit's resource or type: every one that no other limit lists, each with slots of its own."""
-SLOTS_MAX = 1_000_000
-NAME_MAX = 200
 FIELDS = ("resource", "type", "slots", "rate", "per_partition", "fair", "weights")
 WEIGHT_MAX = 1000
 WEIGHTS_MAX = 10_000
@@ -81,7 +80,7 @@ class Limit:
 
 def limit_of(name: str, values: Mapping[str, Any], origin: Origin = Origin.SETTINGS) -> Limit:
     """A Limit from plain values, as settings and requests bring them; anything impossible is refused by its name."""
-    check_line(name, "name", NAME_MAX)
+    check_line(name, "name", LONGEST_NAME)
     if "/" in name:
         raise Invalid("The name of a limit must not contain a slash.", field="name")
     unknown = sorted(values.keys() - set(FIELDS))
@@ -89,7 +88,7 @@ def limit_of(name: str, values: Mapping[str, Any], origin: Origin = Origin.SETTI
         raise _refused(name, f"there is no field {unknown[0]}. Fields are: {', '.join(FIELDS)}", unknown[0])
     for key in ("resource", "type"):
         value = values.get(key)
-        if value is not None and (not isinstance(value, str) or not value.strip() or len(value) > NAME_MAX):
+        if value is not None and (not isinstance(value, str) or not value.strip() or len(value) > LONGEST_NAME):
             raise _refused(name, f"{key} must be a name", key)
     covered = [values[key] for key in ("resource", "type") if values.get(key) is not None]
     if EACH in covered and len(covered) > 1:
@@ -133,7 +132,7 @@ def _rate_of(name: str, value: Any) -> Rate | None:
     count, per_s, burst = value["count"], value["per_s"], value.get("burst") or 0
     _check_whole(name, "rate.count", count, 1, SLOTS_MAX)
     _check_whole(name, "rate.burst", burst, 0, SLOTS_MAX)
-    if isinstance(per_s, bool) or not isinstance(per_s, int | float) or not 0.001 <= per_s <= 31_536_000:
+    if isinstance(per_s, bool) or not isinstance(per_s, int | float) or not 0.001 <= per_s <= YEAR_S:
         raise _refused(name, "rate.per_s must be a number of seconds between 0.001 and 31536000", "rate.per_s")
     return Rate(count, float(per_s), burst)
 

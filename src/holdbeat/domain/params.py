@@ -14,6 +14,7 @@ import re
 from typing import Any
 
 from holdbeat.domain.errors import Invalid, Malformed
+from holdbeat.domain.json_text import json_writer
 
 MAX_DEPTH = 64
 ENVELOPE_DEPTH = 3
@@ -24,19 +25,8 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_encoder = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), check_circular=False
-)
-_make_chunks = getattr(json.encoder, "c_make_encoder", None)
-# JSONEncoder.encode builds this anew for every value, which takes longer than a small value does.
-_chunks = _make_chunks and _make_chunks(
-    None, _encoder.default, json.encoder.encode_basestring, None, ":", ",", True, False, False
-)
-
-
-def dumps(value: Any) -> str:
-    """The one written form of a checked JSON value: compact, keys sorted."""
-    return "".join(_chunks(value, 0)) if _chunks else _encoder.encode(value)
+dumps = json_writer(sort_keys=True, allow_nan=False)
+"""The one written form of a checked JSON value: compact, keys sorted."""
 
 
 def request_hash(obj: Any) -> str:

@@ -68,6 +68,8 @@ class Reservation:
     """For how long a slot without a handler is held without being extended."""
     number: int | None = None
     """That of its slot within the resource, from 0; None where nothing limits the slots of the resource."""
+    trace: str | None = None
+    """W3C traceparent of the request, so that the run's span can link to it."""
     affinity: ClassVar[str] = ""
     """Only jobs have one."""
 

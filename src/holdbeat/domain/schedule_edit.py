@@ -23,17 +23,12 @@ from holdbeat.domain.bounds import (
 )
 from holdbeat.domain.clock import iso
 from holdbeat.domain.cron import Dst
-from holdbeat.domain.endpoint import LONGEST_EXECUTION_S, EndpointCall
+from holdbeat.domain.endpoint import EndpointCall
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.old_words import field_hint
+from holdbeat.domain.params import check_labels
 from holdbeat.domain.schedule import (
     HINT_FIELDS,
-    LONGEST_GRACE_S,
-    LONGEST_INTERVAL_S,
-    LONGEST_JITTER_S,
-    LONGEST_NAME,
-    MOST_CAUGHT_UP,
-    SHORTEST_INTERVAL_S,
     TIMING_FIELDS,
     CatchUp,
     Overlap,
@@ -41,7 +36,16 @@ from holdbeat.domain.schedule import (
     instant_in,
     validate,
 )
-from holdbeat.domain.submission import check_retry_policy
+from holdbeat.domain.submission import (
+    check_cancel_grace,
+    check_params,
+    check_priority,
+    check_resource,
+    check_retry_policy,
+    check_timeout,
+    check_webhook_url,
+)
+from holdbeat.schemas import field_bounds
 
 Reader = Callable[[Any, str], Any]
 
@@ -53,59 +57,59 @@ def _text(value: Any, field: str) -> str:
 
 
 def _interval(value: Any, field: str) -> float:
-    return check_duration_s(value, field, SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+    return check_duration_s(value, field, field_bounds.SHORTEST_INTERVAL_S, field_bounds.LONGEST_INTERVAL_S)
 
 
-def _object(value: Any, field: str) -> dict[str, Any]:
-    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+def _name(value: Any, field: str) -> str:
+    return check_line(value, field, field_bounds.LONGEST_NAME)
+
+
+def _headers(value: Any, field: str) -> dict[str, str]:
+    headers = {} if value is None else value
+    if not isinstance(headers, dict):
         raise Invalid(f"{field} must be an object.", code="invalid_object", field=field)
-    return deepcopy(value)
-
-
-def _labels(value: Any, field: str) -> dict[str, str]:
-    labels = _object(value, field)
-    if not all(isinstance(label, str) for label in labels.values()):
+    if not all(isinstance(text, str) for text in (*headers, *headers.values())):
         raise Invalid(f"{field} must be an object of texts.", code="invalid_object", field=field)
-    return labels
+    return dict(headers)
 
 
 _NULLABLE: dict[str, Reader] = {
-    "template_id": lambda value, field: check_line(value, field, LONGEST_NAME),
-    "type": lambda value, field: check_line(value, field, LONGEST_NAME),
-    "params": _object,
-    "priority": lambda value, field: check_whole_number(value, field, 0, 100),
-    "resource": lambda value, field: check_line(value, field, LONGEST_NAME),
+    "template_id": _name,
+    "type": _name,
+    "params": lambda value, field: deepcopy(check_params(value, field)),
+    "priority": check_priority,
+    "resource": check_resource,
     "retry_policy": check_retry_policy,
-    "timeout_s": lambda value, field: check_duration_s(value, field, 0.001),
-    "cancel_grace_s": lambda value, field: check_duration_s(value, field, 0),
-    "webhook_url": lambda value, field: check_line(value, field, 2048),
-    "labels": _labels,
+    "timeout_s": check_timeout,
+    "cancel_grace_s": check_cancel_grace,
+    "webhook_url": check_webhook_url,
+    "labels": lambda value, field: dict(check_labels(value, field=field)),
     "cron": _text,
     "interval_s": _interval,
     "min_interval_s": _interval,
     "max_interval_s": _interval,
-    "misfire_grace_s": lambda value, field: check_duration_s(value, field, 0, LONGEST_GRACE_S),
+    "misfire_grace_s": lambda value, field: check_duration_s(value, field, 0, field_bounds.LONGEST_GRACE_S),
 }
 _INSTANTS = ("start_at", "end_at")
 _REQUIRED: dict[str, Reader] = {
-    "name": lambda value, field: check_line(value, field, LONGEST_NAME),
+    "name": _name,
     "enabled": check_flag,
     "timezone": _text,
     "dst": partial(check_choice, Dst),
-    "jitter_s": lambda value, field: check_number(value, field, 0, LONGEST_JITTER_S),
+    "jitter_s": lambda value, field: check_number(value, field, 0, field_bounds.LONGEST_JITTER_S),
     "catch_up": partial(check_choice, CatchUp),
-    "catch_up_limit": lambda value, field: check_whole_number(value, field, 1, MOST_CAUGHT_UP),
+    "catch_up_limit": lambda value, field: check_whole_number(value, field, 1, field_bounds.MOST_CAUGHT_UP),
     "overlap": partial(check_choice, Overlap),
     "adaptive": check_flag,
 }
 _CALL: dict[str, Reader] = {
     "url": _text,
     "method": lambda value, field: _text(value, field).upper(),
-    "headers": _labels,
+    "headers": _headers,
     "body": lambda value, field: deepcopy(value),
-    "timeout_s": lambda value, field: check_duration_s(value, field, 0.1, LONGEST_EXECUTION_S),
-    "max_execution_s": lambda value, field: check_duration_s(value, field, 0.1, LONGEST_EXECUTION_S),
-    "max_response_kb": lambda value, field: check_whole_number(value, field, 1, 1_000_000),
+    "timeout_s": lambda value, field: check_duration_s(value, field, 0.1, field_bounds.LONGEST_CALL_S),
+    "max_execution_s": lambda value, field: check_duration_s(value, field, 0.1, field_bounds.LONGEST_CALL_S),
+    "max_response_kb": lambda value, field: check_whole_number(value, field, 1, field_bounds.LARGEST_RESPONSE_KB),
 }
 _TOLD_ON_CHANGE = (
     "name", "type", "template_id", "priority", "resource", "timeout_s", "labels", "cron", "interval_s", "timezone",
@@ -178,7 +182,7 @@ def _read(fields: Mapping[str, Any], is_endpoint: bool, timezone: Any) -> tuple[
         if is_endpoint and name in _CALL:
             if value is None and name not in ("body", "headers"):
                 raise Invalid(f"{name} cannot be null.", code="missing_field", field=name)
-            call[name] = _CALL[name]({} if name == "headers" and value is None else value, name)
+            call[name] = _CALL[name](value, name)
         elif is_endpoint and name in _FIXED_BY_ENDPOINT:
             raise Invalid(f"An endpoint has no {name}: it makes an HTTP call.", code="unknown_field", field=name)
         elif name in _INSTANTS:

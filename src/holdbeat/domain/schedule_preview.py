@@ -15,7 +15,8 @@ from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.cron import Cron, Fire, zone_of
 from holdbeat.domain.schedule import INDEFINITE, Schedule
 from holdbeat.domain.schedule_steps import ChainEnd, after_run, fired, replanned
-from holdbeat.domain.timetable import MILLISECOND, MOST_PREVIEWED, fire_at, next_run, preview
+from holdbeat.domain.timetable import MILLISECOND, fire_at, next_run, preview
+from holdbeat.schemas.field_bounds import MOST_PREVIEWED
 
 
 def preview_of_saved(schedule: Schedule, now: datetime, n: int, *, in_flight: bool = False) -> list[Fire]:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from math import ceil
 from typing import Any
 
-from holdbeat.domain.bounds import YEAR_S, check_duration_s, check_line
+from holdbeat.domain.bounds import check_duration_s, check_line
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.governor import Plan, PlanInputs, plan, unplannable
 from holdbeat.domain.occurrence import Verdict, catch_up, late_s, listed_for, passed_over, pause_reason
@@ -24,10 +24,7 @@ from holdbeat.domain.schedule import (
     HINT_FIELDS,
     INDEFINITE,
     INTERVAL_HINT_FIELDS,
-    LONGEST_INTERVAL_S,
-    LONGEST_REASON,
     ONE_SHOT_HINT_FIELDS,
-    SHORTEST_INTERVAL_S,
     TIMING_FIELDS,
     Schedule,
     instant_in,
@@ -42,6 +39,7 @@ from holdbeat.domain.timetable import (
     spread,
     trouble_of,
 )
+from holdbeat.schemas import field_bounds
 
 INTERVAL_HINT_LIVES_S = 3600.0
 ONE_SHOT_HINT_LIVES_S = 1800.0
@@ -251,12 +249,12 @@ def with_hint(
     if interval_s is None and next_run_at is None:
         raise Invalid("A hint needs interval_s, next_run_at, or both.", code="empty_hint", field="interval_s")
     if reason is not None:
-        check_line(reason, "reason", LONGEST_REASON, shortest=0)
+        check_line(reason, "reason", field_bounds.LONGEST_REASON, shortest=0)
     # In whole milliseconds, as it is stored: an expiry between two of them would be looked for too early.
     lives = None if ttl_s is None else timedelta(milliseconds=ceil(check_duration_s(ttl_s, "ttl_s", 0.001) * 1000))
     changes: dict[str, Any] = {}
     if interval_s is not None:
-        check_duration_s(interval_s, "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+        check_duration_s(interval_s, "interval_s", field_bounds.SHORTEST_INTERVAL_S, field_bounds.LONGEST_INTERVAL_S)
         expires_at = now + (lives or timedelta(seconds=INTERVAL_HINT_LIVES_S))
         changes |= dict(zip(INTERVAL_HINT_FIELDS, (interval_s, expires_at, reason), strict=True))
     if next_run_at is not None:
@@ -279,7 +277,7 @@ def _one_shot_time(schedule: Schedule, value: datetime | str, now: datetime) -> 
     at = instant_in(schedule.timezone, value, "next_run_at")
     if at <= now - timedelta(seconds=ONE_SHOT_HINT_LIVES_S):
         raise Invalid("next_run_at has passed: give a time from now on.", code="hint_in_past", field="next_run_at")
-    if at > now + timedelta(seconds=YEAR_S):
+    if at > now + timedelta(seconds=field_bounds.YEAR_S):
         raise Invalid("next_run_at must lie within a year.", code="out_of_range", field="next_run_at")
     return max(at, now)
 
@@ -311,7 +309,7 @@ def paused(
 ) -> Steered:
     """Pauses everything until an instant, or until it is resumed (None); an adaptive one is planned behind that."""
     if reason is not None:
-        check_line(reason, "reason", LONGEST_REASON, shortest=0)
+        check_line(reason, "reason", field_bounds.LONGEST_REASON, shortest=0)
     end = INDEFINITE if until is None or until == INDEFINITE else instant_in(schedule.timezone, until, "until")
     if end <= now:
         raise Invalid("until must lie in the future.", code="pause_in_past", field="until")

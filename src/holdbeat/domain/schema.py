@@ -25,6 +25,7 @@ from holdbeat.domain.bounds import duration_s
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import dumps
 from holdbeat.domain.redaction import check_headers
+from holdbeat.schemas.field_bounds import LONGEST_NAME
 
 Schema = dict[str, Any]
 _MAX_STEPS = 250
@@ -32,7 +33,6 @@ _MAX_STEPS = 250
 _MOST_RULES = 1_000_000
 """As many rules one check looks at; the largest params hold about 130,000 values."""
 _LONGEST_PLACE = 500
-_LONGEST_NAME = 200
 """Of a member, in the name of a place: a long one would be copied for each of its items."""
 
 _NAMES = {
@@ -160,7 +160,7 @@ class _Validation:
     def _inside(self, place: str, part: str) -> str:
         if self._is_quiet or len(place) > _LONGEST_PLACE:
             return place
-        return place + part[:_LONGEST_NAME]
+        return place + part[:LONGEST_NAME]
 
     def _resolve(self, reference: Any) -> Any:
         if not isinstance(reference, str) or not reference.startswith("#"):

@@ -6,22 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdbeat.domain.bounds import check_printable_name
 from holdbeat.domain.errors import Invalid
 
 MAX_STEP_BYTES = 10_485_760
-_NAME_MAX = 200
 RESERVED = "$"
 """Names that begin with it belong to sleeps, waits and children."""
 
 
 def check_step_name(name: str) -> str:
     """Refuses names that could be taken for another step's, or that a list could not show."""
-    if not isinstance(name, str) or not 1 <= len(name) <= _NAME_MAX or not name.isprintable() or name != name.strip():
-        raise Invalid(
-            f"A step's name has 1 to {_NAME_MAX} printable characters and no blanks around it.",
-            code="invalid_step_name",
-            field="name",
-        )
+    check_printable_name(name, "step")
     if name.startswith(RESERVED) or "#" in name:
         raise Invalid(
             f"A step's name does not begin with {RESERVED} and has no # in it: a name that is used again becomes "

@@ -34,6 +34,13 @@ def _is_secret(name: str) -> bool:
     return any(word in plain for word in _SECRET_PARAMETERS)
 
 
+def driver_missing() -> SettingsError:
+    """The refusal of PostgreSQL where psycopg is not installed."""
+    return SettingsError(
+        "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"
+    )
+
+
 def not_understood(url: str) -> SettingsError:
     """The refusal of a URL that names no store."""
     scheme = url.partition("://")[0]

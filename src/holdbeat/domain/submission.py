@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from holdbeat.domain.bounds import (
     LAST_INSTANT,
-    YEAR_S,
     check_choice,
     check_duration_s,
     check_flag,
@@ -30,7 +29,6 @@ from holdbeat.domain.job import (
     DEFAULT_CANCEL_GRACE_S,
     DEFAULT_RESOURCE,
     DEFAULT_RETRY_POLICY,
-    HEAVIEST,
     PREEMPTIBLE,
     PREEMPTS,
     Hold,
@@ -40,12 +38,7 @@ from holdbeat.domain.job import (
     UniqueWhile,
 )
 from holdbeat.domain.params import check_json, check_labels, check_text, request_hash
-
-LONGEST_GIVEN_TITLE = 500
-LONGEST_NAME = 200
-LONGEST_KEY = 255
-LONGEST_URL = 2048
-LONGEST_DELAY_S = 10 * YEAR_S
+from holdbeat.schemas import field_bounds
 
 Layer = Mapping[str, Any]
 """What one layer says: only the fields that it sets."""
@@ -56,7 +49,7 @@ Layer = Mapping[str, Any]
 
 def check_resource(value: Any, field: str = "resource") -> str:
     """The name of a resource: one line without blanks at its ends; `*` means all of them and names none."""
-    name = check_line(value, field, LONGEST_NAME)
+    name = check_line(value, field, field_bounds.LONGEST_NAME)
     if name == "*" or name != name.strip():
         raise Invalid(
             f"{name!r} cannot name a resource; use letters and digits, such as gpu.",
@@ -67,7 +60,7 @@ def check_resource(value: Any, field: str = "resource") -> str:
 
 
 def check_priority(value: Any, field: str = "priority") -> int:
-    return check_whole_number(value, field, 0, 100)
+    return check_whole_number(value, field, 0, field_bounds.PRIORITY_MAX)
 
 
 def check_timeout(value: Any, field: str = "timeout_s") -> float:
@@ -88,7 +81,7 @@ def check_params(value: Any, field: str = "params") -> dict[str, Any]:
 
 def check_webhook_url(value: Any, field: str = "webhook_url") -> str:
     """An address that a message could be sent to. Whether it may be is decided when it is (SEC-04)."""
-    url = check_text(value, field, LONGEST_URL)
+    url = check_text(value, field, field_bounds.LONGEST_URL)
     try:
         parts = urlsplit(url)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -110,7 +103,7 @@ def check_retry_policy(value: Any, field: str = "retry_policy") -> dict[str, Any
     for name, amount in value.items():
         place = f"{field}.{name}"
         if name == "max_attempts":
-            check_whole_number(amount, place, 0, 1000)
+            check_whole_number(amount, place, 0, field_bounds.ATTEMPTS_MAX)
         elif name in ("base_delay_s", "max_delay_s"):
             check_duration_s(amount, place, 0)
         elif name == "jitter":
@@ -121,44 +114,43 @@ def check_retry_policy(value: Any, field: str = "retry_policy") -> dict[str, Any
     return dict(value)
 
 
-def _type(value: Any, field: str = "type") -> str:
-    return check_line(value, field, LONGEST_NAME)
+def _name(value: Any, field: str) -> str:
+    return check_line(value, field, field_bounds.LONGEST_NAME)
 
 
-def _title(value: Any, field: str = "title") -> str:
+def _title(value: Any, field: str) -> str:
     """Any text: line breaks and control characters are taken out when the job is made."""
-    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_GIVEN_TITLE:
-        raise Invalid(
-            f"{field} must be a text of 1 to {LONGEST_GIVEN_TITLE} characters.", code="invalid_text", field=field
-        )
+    if not isinstance(value, str) or not 1 <= len(value) <= field_bounds.LONGEST_GIVEN_TITLE:
+        longest = field_bounds.LONGEST_GIVEN_TITLE
+        raise Invalid(f"{field} must be a text of 1 to {longest} characters.", code="invalid_text", field=field)
     return value
 
 
 _READERS: dict[str, Any] = {
-    "type": _type,
-    "template": _type,
+    "type": _name,
+    "template": _name,
     "params": check_params,
     "priority": check_priority,
     "resource": check_resource,
     "not_before": check_instant,
-    "delay_s": lambda value, field: check_duration_s(value, field, 0, LONGEST_DELAY_S),
+    "delay_s": lambda value, field: check_duration_s(value, field, 0, field_bounds.LONGEST_DELAY_S),
     "timeout_s": check_timeout,
     "retry_policy": check_retry_policy,
-    "idempotency_key": lambda value, field: check_text(value, field, LONGEST_KEY),
+    "idempotency_key": lambda value, field: check_text(value, field, field_bounds.LONGEST_KEY),
     "webhook_url": check_webhook_url,
     "labels": lambda value, field: check_labels(value),
-    "partition": lambda value, field: check_line(value, field, LONGEST_NAME),
+    "partition": _name,
     "title": _title,
     "after": check_after,
     "on_upstream": check_on_upstream,
-    "ref": lambda value, field: check_line(value, field, LONGEST_NAME),
-    "unique_key": lambda value, field: check_text(value, field, LONGEST_KEY),
+    "ref": _name,
+    "unique_key": lambda value, field: check_text(value, field, field_bounds.LONGEST_KEY),
     "unique_while": lambda value, field: check_choice(UniqueWhile, value, field, code="invalid_choice"),
     "on_duplicate": lambda value, field: check_choice(OnDuplicate, value, field, code="invalid_choice"),
-    "max_wait_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),
+    "max_wait_s": lambda value, field: check_duration_s(value, field, 0.001, field_bounds.LONGEST_DELAY_S),
     "expires_at": check_instant,
-    "expires_in_s": lambda value, field: check_duration_s(value, field, 0.001, LONGEST_DELAY_S),
-    "weight": lambda value, field: check_whole_number(value, field, 1, HEAVIEST),
+    "expires_in_s": lambda value, field: check_duration_s(value, field, 0.001, field_bounds.LONGEST_DELAY_S),
+    "weight": lambda value, field: check_whole_number(value, field, 1, field_bounds.HEAVIEST),
     "preempt": check_flag,
 }
 _OF_KEYS = ("unique_while", "on_duplicate", "max_wait_s")
@@ -381,9 +373,9 @@ def _by_param(what: str, submission: Submission, params: Mapping[str, Any], belo
         return ""
     if isinstance(value, str) and value.lower().startswith(("http://", "https://")):
         # The rest of a URL differs from call to call, and may hold secrets.
-        return urlsplit(value).netloc.rpartition("@")[2].lower()[:LONGEST_NAME]
+        return urlsplit(value).netloc.rpartition("@")[2].lower()[: field_bounds.LONGEST_NAME]
     if isinstance(value, bool | int | str):
-        return str(value)[:LONGEST_NAME]
+        return str(value)[: field_bounds.LONGEST_NAME]
     raise Invalid(
         f"The param {name} names the {what} of this job, so it must be a text or a whole number.",
         code=f"invalid_{what}",

@@ -18,6 +18,7 @@ from holdbeat.domain.bounds import LAST_INSTANT, check_whole_number
 from holdbeat.domain.cron import Cron, Dst, Fire, zone_of
 from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.domain.schedule import INDEFINITE, Schedule
+from holdbeat.schemas.field_bounds import MOST_PREVIEWED
 
 MILLISECOND = timedelta(milliseconds=1)
 DAY = timedelta(days=1)
@@ -26,7 +27,6 @@ COUNTED_ONE_BY_ONE = 5000
 """So many due times are walked through; what lies further back is counted by days."""
 MOST_COUNTED = 120_000
 """Older due times than these are not counted at all: the count is then a lower bound, and says so."""
-MOST_PREVIEWED = 1000
 
 
 UNREADABLE = (HoldbeatError, ValueError, LookupError, TypeError, ArithmeticError)

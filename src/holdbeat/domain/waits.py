@@ -10,22 +10,21 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from holdbeat.domain.bounds import YEAR_S, Duration, check_duration_s, duration_s
+from holdbeat.domain.bounds import Duration, check_duration_s, duration_s
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import check_json, check_text
 from holdbeat.domain.schema import Schema, validate
+from holdbeat.schemas.field_bounds import LONGEST_DELAY_S
 
 MAX_PAYLOAD_BYTES = 262_144
-LONGEST_WAIT_S = 10 * YEAR_S
-_NAME_MAX = 200
 SLEEP = "$sleep"
 """The key of a sleep: the first of a run has this one, later ones a number behind it."""
 
 
 def wait_s(duration: Duration, field: str = "duration") -> float:
     """The seconds of a wait; one whose end no calendar has is refused."""
-    return check_duration_s(duration_s(duration, field=field), field, 0, LONGEST_WAIT_S)
+    return check_duration_s(duration_s(duration, field=field), field, 0, LONGEST_DELAY_S)
 
 
 class WaitKind(StrEnum):
@@ -96,16 +95,6 @@ class Wait:
 def earliest(waits: Sequence[Wait], now: datetime) -> datetime | None:
     """The instant at which the first of them is over at the latest; None if none has an end of its own."""
     return min((until for wait in waits if (until := wait.ends_at(now)) is not None), default=None)
-
-
-def check_signal_name(name: str) -> str:
-    if not isinstance(name, str) or not 1 <= len(name) <= _NAME_MAX or not name.isprintable() or name != name.strip():
-        raise Invalid(
-            f"A signal's name has 1 to {_NAME_MAX} printable characters and no blanks around it.",
-            code="invalid_signal_name",
-            field="name",
-        )
-    return name
 
 
 def check_payload(payload: Any) -> None:

@@ -1,4 +1,4 @@
-"""ArtifactSweep: removes files of artifacts of which no row tells, because a worker died before it could write one.
+"""ArtifactSweep: removes artifact files that have no row, because a worker died before it could write one.
 
 Guards QUE-07 against a live writer: a file gets its row while its run has a lease, so a file that was there before the
 store said that its run has ended will never get one. A folder that the settings name may have artifacts of other stores
@@ -22,7 +22,7 @@ log = logging.getLogger("holdbeat.engine")
 BATCH = 200
 EVERY_S = 3600.0
 OLD_AFTER_S = 86_400.0
-"""How long nothing has been written to the folder of a run when it is looked at."""
+"""The folder of a run is checked when nothing has been written to it for this long."""
 
 
 class ArtifactSweep:
@@ -33,7 +33,7 @@ class ArtifactSweep:
         self._is_own = is_own
         self._swept_at: float | None = None
         self._looked_until = 0.0
-        """Folders that changed before were looked at, and had no file without a row."""
+        """Folders that changed before this time were checked: all their files have a row."""
 
     async def step(self) -> None:
         """Looks, once an hour, at the folders of runs to which nothing has been written for a day."""
@@ -79,17 +79,17 @@ class ArtifactSweep:
 
 def _folders(folder: Path, since: float, until: float) -> list[tuple[Path, float]]:
     """The folders of runs that changed last in this time, and when."""
-    found = []
-    for one in folder.iterdir() if folder.is_dir() else ():
+    folders = []
+    for entry in folder.iterdir() if folder.is_dir() else ():
         with contextlib.suppress(FileNotFoundError):
-            if is_id(one.name) and one.is_dir() and since <= (changed_at := one.stat().st_mtime) < until:
-                found.append((one, changed_at))
-    return found
+            if is_id(entry.name) and entry.is_dir() and since <= (changed_at := entry.stat().st_mtime) < until:
+                folders.append((entry, changed_at))
+    return folders
 
 
 def _files_in(folders: list[Path]) -> list[tuple[Path, list[Path]]]:
-    found = []
+    files = []
     for folder in folders:
         with contextlib.suppress(OSError):
-            found.append((folder, [one for one in folder.iterdir() if one.is_file()]))
-    return found
+            files.append((folder, [entry for entry in folder.iterdir() if entry.is_file()]))
+    return files

@@ -23,13 +23,14 @@ from holdbeat.engine.running import RunningSet
 from holdbeat.engine.service import Service
 from holdbeat.engine.slot_granter import SlotGranter
 from holdbeat.handlers.stop import StopSignal
+from holdbeat.schemas.field_bounds import LONGEST_REASON
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.jobs.cancel import LONGEST_REASON
 from holdbeat.store.queue.submission import prepare
 from holdbeat.store.reads.workers import has_live_worker_for
 from holdbeat.store.running.held_slots import hold_slot, release_slot, withdraw
 from holdbeat.store.running.reservations import extend, give_up_waiting, load_reservation, reserve
 from holdbeat.store.topics import Topic
+from holdbeat.store.tracing import current_traceparent
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -148,8 +149,11 @@ class DirectExecutionHandler(Service):
         on_reserved: Callable[[Reservation], None] = lambda reservation: None,
         *,
         preempt: bool = False,
+        trace: str | None = None,
     ) -> DirectResult:
         """Runs `type_` in the next free slot and returns how it went. `on_reserved` is told when it is in line.
+
+        The span of its run is below the span that the traceparent `trace` names, or the current one.
 
         Raises Invalid for an unknown type or unfit params, Unavailable without a worker for it or while shutting
         down, WaitedTooLong if no slot became free in time. If the caller is cancelled, so is the request.
@@ -157,6 +161,7 @@ class DirectExecutionHandler(Service):
         self._check_open()
         assert self._owner is not None
         work = await self.store.read(prepare, Submission.read({"type": type_, "params": params, "preempt": preempt}))
+        work.trace = trace or current_traceparent()
         if not await self.store.read(has_live_worker_for, work.type, work.resource):
             raise Unavailable(
                 f"No worker that can run {work.type} on the resource {work.resource} is alive. Start one with "

@@ -249,7 +249,7 @@ class Dispatcher:
             self._is_claiming = False
             self._on_refused(error)
         except Unavailable as error:
-            log.warning("the store is not available; %d results wait: %s", len(cycle.results), error)
+            log.warning("the store is not available (results that wait: %d): %s", len(cycle.results), error)
         except Exception as error:
             log.exception("a cycle failed; it will be tried again")
             self.results.suspect(cycle.results, error, has_claimed=cycle.vacancy is not None)

@@ -38,7 +38,7 @@ class Retention(Service):
             return 0
         for note, paths in await self.store.read(noted_files):
             await self._delete(note, paths)
-        # Before runs are taken away by which files in a shared folder are known to be this store's.
+        # Before retention deletes runs: their rows show which files of a shared folder belong to this store.
         if self._artifact_sweep is not None:
             await self._artifact_sweep.step()
         before = self.store.clock.now() - timedelta(days=self._retention_days)
@@ -51,7 +51,7 @@ class Retention(Service):
             if not gone.rows:
                 break
         if total:
-            log.info("retention took away %d rows", total)
+            log.info("retention has deleted rows: %d", total)
         return total
 
     async def _delete(self, note: str, paths: list[str]) -> None:

@@ -86,33 +86,24 @@ class RunKeeper:
                 entry = self._step(request["name"], text, from_iso(request["started_at"]), request["duration_s"])
                 return False, keep_step, entry, lambda kept: None if kept == text else kept
             case "signal":
-                return True, look_for_signal, self._signal_wait(request), _as_it_is
+                return True, look_for_signal, SignalWait(*self._fields(request, "name", "number")), _as_it_is
             case "give_up":
-                return False, give_up_waiting, self._signal_wait(request), _as_it_is
+                return False, give_up_waiting, SignalWait(*self._fields(request, "name", "number")), _as_it_is
             case "child":
-                lease = self._lease
-                call = ChildCall(
-                    lease.id, lease.worker_id, lease.fence, self._job.id, self._chain_id, request["key"],
-                    request["request"], request["is_detached"], request["is_awaited"],
-                )  # fmt: skip
-                return False, make_child, call, _as_it_is
+                fields = self._fields(request, "request", "is_detached", "is_awaited")
+                return False, make_child, ChildCall(*fields), _as_it_is
             case "question":
-                lease = self._lease
-                asked = Asked(
-                    lease.id, lease.worker_id, lease.fence, self._job.id, self._chain_id, request["key"],
-                    request["question"], request["choices"], request["schema"],
-                )  # fmt: skip
-                return False, ask_question, asked, _as_it_is
+                fields = self._fields(request, "question", "choices", "schema")
+                return False, ask_question, Asked(*fields), _as_it_is
             case "look":
                 return True, look_for_child, request["job_id"], _as_it_is
         raise Invalid(f"A handler cannot ask for {request['do']!r}.")
 
-    def _signal_wait(self, request: Request) -> SignalWait:
+    def _fields(self, request: Request, *names: str) -> list[Any]:
+        """The fields of a ChainCall, and then those of the request."""
         lease = self._lease
-        return SignalWait(
-            lease.id, lease.worker_id, lease.fence, self._chain_id, request["key"], request["name"],
-            int(request["number"]),
-        )  # fmt: skip
+        fields = [lease.id, lease.worker_id, lease.fence, self._job.id, self._chain_id, request["key"]]
+        return [*fields, *(request[name] for name in names)]
 
 
 def _as_it_is(result: Any) -> Any:

@@ -39,7 +39,7 @@ def _line(run: EndedRun) -> Line:
 
 
 def _text(run: EndedRun) -> str:
-    """Ids, numbers, and words of ours: a type's name has no character that a log would have to escape."""
+    """Ids, numbers and fixed words. A type's name has no character that a log would have to escape."""
     settlement, _, type_, job_id, ran_s = run
     outcome = settlement.outcome
     text = (

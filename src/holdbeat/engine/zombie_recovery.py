@@ -45,14 +45,14 @@ THOROUGH_S = 300.0
 
 
 class _SeenFor:
-    """For how long each of some things has been seen unchanged, on the monotonic clock."""
+    """How long each of several things has been unchanged, on the monotonic clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[object, float]] = {}
 
     def look(self, marks: Mapping[str, object]) -> dict[str, float]:
-        """`marks` are the things that are there now, by id, each with what tells that it has changed."""
+        """`marks` are the present things by id, each with a value that differs once the thing has changed."""
         now = self._clock.monotonic()
         before = self._seen
         self._seen = {
@@ -76,7 +76,7 @@ class ZombieRecovery(Service):
         self._silent_workers = _SeenFor(store.clock)
 
     async def step(self) -> int:
-        """A full look if it is due, or if a worker has died; else nothing."""
+        """A full check if it is due, or if a worker has died; otherwise nothing."""
         now = self.store.clock.monotonic()
         dead = await self.store.find_dead()
         if not dead and self._looked_at is not None and now - self._looked_at < self._recover_s:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdbeat.domain.bounds import check_whole_number, duration_s
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S, DEFAULT_RESOURCE, HEAVIEST, RetryPolicy
+from holdbeat.domain.job import DEFAULT_CANCEL_GRACE_S, DEFAULT_RESOURCE, RetryPolicy
 from holdbeat.domain.params import check_json, check_labels, storable_text
 from holdbeat.domain.schema import Schema, validate
 from holdbeat.domain.submission import check_priority, check_resource, check_webhook_url
@@ -26,6 +26,7 @@ from holdbeat.domain.title import check_pattern
 from holdbeat.handlers.context import Context, SyncContext
 from holdbeat.handlers.outcome import as_json, describe
 from holdbeat.handlers.param_types import Shape, ShapeMaker, resolved_hints
+from holdbeat.schemas.field_bounds import ATTEMPTS_MAX, HEAVIEST
 
 if TYPE_CHECKING:
     from holdbeat.handlers.handler import Handler
@@ -215,7 +216,7 @@ def _retry_policy(retries: Any) -> RetryPolicy | None:
     """How often it is tried again, as a number or a whole policy."""
     if retries is None or isinstance(retries, RetryPolicy):
         return retries
-    return RetryPolicy(max_attempts=check_whole_number(retries, "retries", 0, 1000))
+    return RetryPolicy(max_attempts=check_whole_number(retries, "retries", 0, ATTEMPTS_MAX))
 
 
 def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,11 +16,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from holdbeat.domain.bounds import Duration, check_instant
+from holdbeat.domain.bounds import Duration, check_instant, check_printable_name
 from holdbeat.domain.clock import from_iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import dumps
-from holdbeat.domain.waits import SLEEP, Wait, WaitKind, check_question, check_signal_name, wait_s
+from holdbeat.domain.waits import SLEEP, Wait, WaitKind, check_question, wait_s
 from holdbeat.handlers.step_calls import StepState
 from holdbeat.handlers.to_json import as_params
 from holdbeat.handlers.waits import SignalTimeout
@@ -94,7 +94,7 @@ class WaitState(StepState):
 
     def _wait_for(self, name: str, timeout: Duration | None) -> Call:
         self.checkpoint()
-        check_signal_name(name)
+        check_printable_name(name, "signal")
         timeout_s = None if timeout is None else wait_s(timeout, "timeout")
         self._refuse_direct("A direct request cannot wait for a signal: nobody could send it one.")
         steps = self._steps
@@ -122,7 +122,7 @@ class WaitState(StepState):
         self._refuse_direct("A direct request cannot wait for a person.")
         check_question(question, choices, schema)
         offered = None if choices is None else list(choices)
-        # By what is asked, not by its turn: questions that are asked in parallel keep their answers.
+        # Keyed by the question, not by its number: questions that are asked in parallel keep their answers.
         digest = hashlib.blake2b(dumps([question, offered, schema]).encode(), digest_size=8).hexdigest()
         key = self._steps.number(f"{QUESTION}{digest}")
         standing = yield {"do": "question", "key": key, "question": question, "choices": offered, "schema": schema}
@@ -136,7 +136,7 @@ class WaitState(StepState):
         self._refuse_direct("A direct request has no children.")
         request = _request_of(target, params)
         is_detached = bool(request.pop("detached", False))
-        # By what it is, not by its turn: children that are made in parallel keep their places over retries.
+        # Keyed by the request, not by its number: children that are made in parallel keep their keys over retries.
         digest = hashlib.blake2b(dumps(request).encode(), digest_size=8).hexdigest()
         key = self._steps.number(f"{CHILD}{request.get('type') or request.get('template')}:{digest}")
         job_id = yield {

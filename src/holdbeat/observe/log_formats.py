@@ -77,7 +77,7 @@ class TextFormatter(logging.Formatter):
 
     def _text(self, record: logging.LogRecord) -> str:
         text = without_secrets(_message(record))
-        # Event lines come escaped; to escape them again would double their backslashes.
+        # Event lines are escaped already; escaping them again would double their backslashes.
         return text if hasattr(record, "event") and text.isprintable() else one_line(text)
 
 
@@ -102,7 +102,7 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:
-        # Arguments that do not fit their message must not cost us the line.
+        # A record whose arguments do not fit its message is logged nevertheless.
         return f"{record.msg} {record.args!r}"
 
 

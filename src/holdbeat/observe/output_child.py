@@ -69,7 +69,7 @@ class LinePipe:
             for record in self._records(without_secrets(line[begin : begin + LINE_LIMIT].removesuffix("\r")))
         ]
         if records:
-            # A log that is gone or full must not stop those who write.
+            # A log that is gone or full must not block the processes that write to it.
             with contextlib.suppress(OSError):
                 self._log.write("".join(records))
 

@@ -23,7 +23,7 @@ class RunSpan:
 
         lease = claim.lease
         job = claim.job
-        origin = span_context(job.trace) if job is not None else None
+        origin = span_context(claim.work.trace)
         attributes: dict[str, Any] = {
             "holdbeat.type": lease.type,
             "holdbeat.resource": lease.resource,

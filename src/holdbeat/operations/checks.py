@@ -9,9 +9,10 @@ from holdbeat.domain.address import check_url
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Forbidden, Invalid, NotFound
 from holdbeat.domain.ids import is_id
-from holdbeat.domain.old_words import field_hint
+from holdbeat.domain.old_words import OLD_STATUSES, field_hint, status_hint
 from holdbeat.domain.schema import near_matches
 from holdbeat.operations.operation import OperationContext
+from holdbeat.schemas.field_bounds import LONGEST_REASON
 from holdbeat.store.jobs.manual_retry import is_own_shell_job
 from holdbeat.store.reads.ids import Noun, id_by_part
 from holdbeat.store.transaction import Transaction
@@ -41,7 +42,7 @@ def check_id_filter(value: str | None, field: str) -> str | None:
 
 
 def check_reason(reason: Any) -> str | None:
-    return None if reason is None else check_line(reason, "reason", 500)
+    return None if reason is None else check_line(reason, "reason", LONGEST_REASON)
 
 
 def check_object(value: Any, field: str, code: str) -> dict[str, Any]:
@@ -64,7 +65,8 @@ def check_choices(value: str | Sequence[str] | None, known: Collection[str], fie
     words = several(value)
     for word in words or ():
         if word not in known:
-            raise Invalid(f"{field} must be one of {', '.join(known)}.", code="unknown_choice", field=field)
+            hint = status_hint(word) if field == "status" and OLD_STATUSES.get(word.lower()) in known else ""
+            raise Invalid(f"{field} must be one of {', '.join(known)}.{hint}", code="unknown_choice", field=field)
     return words
 
 

@@ -20,6 +20,7 @@ from holdbeat.engine.direct_execution import DirectExecutionHandler, DirectResul
 from holdbeat.operations.checks import needs_admin
 from holdbeat.operations.output import LOG_PAGE, chunk_json
 from holdbeat.operations.reservations import check_ttl
+from holdbeat.schemas.field_bounds import LONGEST_NAME, LONGEST_SLOT_WAIT_S
 from holdbeat.store.reads.estimates import estimate_grant
 from holdbeat.store.running.reservations import load_reservation, place_in_line
 from holdbeat.store.running.run_output import LogLine, read_logs, read_progress
@@ -53,7 +54,7 @@ async def run_direct(
     on_reserved: Callable[[Reservation], None] = lambda reservation: None,
 ) -> dict[str, Any]:
     """Run a job type in the next free slot, ahead of the queue, and wait for its result. It makes no job."""
-    check_line(type_, "type", 200)
+    check_line(type_, "type", LONGEST_NAME)
     if type_ == SHELL and not context.is_admin:
         raise needs_admin("A direct shell request")
     if params is None:
@@ -61,9 +62,12 @@ async def run_direct(
     if not isinstance(params, dict):
         raise Invalid("params must be an object.", code="invalid_params", field="params")
     if wait_s is not None:
-        check_duration_s(wait_s, "wait_s", 0, 86_400)
+        check_duration_s(wait_s, "wait_s", 0, LONGEST_SLOT_WAIT_S)
     preempts = preempt is not None and check_flag(preempt, "preempt")
-    return direct_answer(await handler.request(type_, params, wait_s, context.caller, on_reserved, preempt=preempts))
+    result = await handler.request(
+        type_, params, wait_s, context.caller, on_reserved, preempt=preempts, trace=context.traceparent
+    )
+    return direct_answer(result)
 
 
 DEFAULT_TTL_S = 60.0
@@ -73,10 +77,10 @@ async def reserve_slot(
     handler: DirectExecutionHandler, context: OperationContext, resource: Any, ttl_s: Any = None, wait_s: Any = None
 ) -> dict[str, Any]:
     """Borrow the next free slot of a resource for work of your own; it counts like any run."""
-    check_line(resource, "resource", 200)
+    check_line(resource, "resource", LONGEST_NAME)
     ttl = DEFAULT_TTL_S if ttl_s is None else check_ttl(ttl_s)
     if wait_s is not None:
-        check_duration_s(wait_s, "wait_s", 0, 86_400)
+        check_duration_s(wait_s, "wait_s", 0, LONGEST_SLOT_WAIT_S)
     return slot_json(await handler.borrow(resource, ttl, wait_s, context.caller))
 
 

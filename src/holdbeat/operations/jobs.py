@@ -46,31 +46,16 @@ def list_jobs(
     tx: Transaction,
     context: OperationContext,
     *,
-    status: str | Sequence[str] | None = None,
-    type: str | None = None,
-    resource: str | None = None,
-    schedule_id: str | None = None,
-    group_id: str | None = None,
-    template_id: str | None = None,
-    parent_id: str | None = None,
-    label: str | Sequence[str] | None = None,
-    priority: int | str | None = None,
-    created_after: str | None = None,
-    created_before: str | None = None,
     q: str | None = None,
     order: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
+    **filters: Any,
 ) -> Any:
     """List jobs, the newest first unless `order` says otherwise."""
     if order not in (None, *job_lists.JOB_ORDERS):
         raise Invalid("order must be newest or oldest.", code="unknown_choice", field="order")
-    filters = {
-        "status": several(status), "type": type, "resource": resource, "schedule_id": schedule_id,
-        "group_id": group_id, "template_id": template_id, "parent_id": parent_id, "priority": priority,
-        "created_after": created_after, "created_before": created_before,
-        "label": [label] if isinstance(label, str) else list(label) if label else None,
-    }  # fmt: skip
+    filters |= {"status": several(filters.get("status")), "label": filters.get("label") or None}
     if q:
         if order == "oldest":
             raise Invalid(

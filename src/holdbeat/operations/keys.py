@@ -11,12 +11,11 @@ from holdbeat.domain.views import form
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas import system
+from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.access import api_keys
 
 if TYPE_CHECKING:
     from holdbeat.store.transaction import Transaction
-
-NAME_MAX = 200
 
 
 @reads
@@ -35,7 +34,7 @@ def create_key(
     key = new_key(secrets.token_bytes(KEY_BYTES))
     made = api_keys.create_api_key(
         tx,
-        check_line(name, "name", NAME_MAX),
+        check_line(name, "name", LONGEST_NAME),
         check_choice(Scope, scope, "scope"),
         key,
         life_s=None if expires_s is None else duration_s(expires_s, field="expires_s"),

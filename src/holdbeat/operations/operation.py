@@ -55,9 +55,9 @@ class Written:
     def __init__(self, text: str, id: str | None = None, *, is_new: bool = True) -> None:
         self.text = text
         self.id = id
-        """Of the thing that it is about, if that is one thing."""
+        """The id of the job, if the answer has one job."""
         self.is_new = is_new
-        """Whether something was made."""
+        """Whether a job was created."""
 
     def read(self) -> Any:
         """The answer as a value."""

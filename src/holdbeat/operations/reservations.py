@@ -10,6 +10,7 @@ from holdbeat.domain.views import reservation_json
 from holdbeat.observe import explain_reservation as explaining
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.schemas.field_bounds import LONGEST_SLOT_TTL_S
 from holdbeat.store.running import held_slots, reservations
 
 if TYPE_CHECKING:
@@ -68,4 +69,4 @@ def release_reservation(tx: Transaction, context: OperationContext, reservation_
 
 
 def check_ttl(ttl_s: Any) -> float:
-    return check_duration_s(ttl_s, "ttl_s", 1, 86_400)
+    return check_duration_s(ttl_s, "ttl_s", 1, LONGEST_SLOT_TTL_S)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain import bounds
+from holdbeat.domain.bounds import check_line
 from holdbeat.domain.occurrence import OccurrenceStatus
-from holdbeat.domain.schedule import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S
 from holdbeat.domain.views import occurrence_json, preview_json
 from holdbeat.operations import checks
 from holdbeat.operations.kinds import Kind
 from holdbeat.operations.operation import OperationContext, reads
+from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.schedules import schedule_reports
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def preview_schedule(
     tx: Transaction, context: OperationContext, kind: Kind, reference: str, *, n: int | None = None
 ) -> Any:
     """Show the next due times at which a schedule fires, from its plan on, gaps and folds marked."""
-    count = bounds.check_whole_number(schedule_reports.PREVIEWED if n is None else n, "n", 1, 1000)
     reference = checks.check_reference(reference)
+    count = schedule_reports.PREVIEWED if n is None else n
     return preview_json(schedule_reports.preview_schedule(tx, reference, count, endpoint=kind.is_endpoint))
 
 
@@ -89,14 +89,10 @@ def preview_schedule_timetable(
     """Show the next due times of a cron expression or an interval before it is saved, gaps and folds marked."""
     fields = checks.checked_fields(timetable, ("cron", "interval_s", "timezone", "dst", "after", "n"))
     if fields.get("cron") is not None:
-        bounds.check_line(fields["cron"], "cron", 256)
-    if fields.get("interval_s") is not None:
-        bounds.check_duration_s(fields["interval_s"], "interval_s", SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S)
+        check_line(fields["cron"], "cron", 256)
     for name in ("timezone", "dst"):
         if fields.get(name) is not None:
-            bounds.check_line(fields[name], name, 200)
-    if fields.get("n") is not None:
-        bounds.check_whole_number(fields["n"], "n", 1, 1000)
+            check_line(fields[name], name, LONGEST_NAME)
     return preview_json(schedule_reports.preview_timetable(tx, fields))
 
 

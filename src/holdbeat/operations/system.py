@@ -13,6 +13,7 @@ from holdbeat.operations.checks import check_id_filter, check_texts, page_json
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas import system
 from holdbeat.schemas import system as schemas
+from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.attention import mark_seen, read_attention
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.reads.event_log import read_events
@@ -104,7 +105,7 @@ def search_events(
     search = EventSearch(
         text=None if not q else check_line(q, "q", 200),
         names=sorted(set(name)) if name else None,
-        actor=None if not actor else check_line(actor, "actor", 200),
+        actor=None if not actor else check_line(actor, "actor", LONGEST_NAME),
         job_id=check_id_filter(job_id, "job_id"),
         schedule_id=check_id_filter(schedule_id, "schedule_id"),
         worker_id=worker_id,
@@ -113,9 +114,9 @@ def search_events(
     )
     cursors = Cursors("events", dataclasses.asdict(search))
     last = cursors.read(cursor, int)
-    found, following = find_events(tx, search, before=last[0] if last else None, limit=count)
+    events, following = find_events(tx, search, before=last[0] if last else None, limit=count)
     return {
-        "items": [event_json(event) for event in found],
+        "items": [event_json(event) for event in events],
         "next_cursor": None if following is None else cursors.write(following),
     }
 

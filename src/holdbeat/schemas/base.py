@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Generic, NotRequired, TypedDict, TypeVar
 
+from holdbeat.schemas import field_bounds
+
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
@@ -45,14 +47,15 @@ def _marked(kind: str, example: dict[str, Any]) -> Callable[[C], C]:
 
 
 _LINE = r"^[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f-\x9f]*$"
-Id = Annotated[str, Keywords({"format": "uuid"})]
-Instant = Annotated[str, Keywords({"format": "date-time", "examples": ["2026-01-31T09:30:00.000Z"]})]
-Priority = Annotated[int, Keywords({"minimum": 0, "maximum": 100})]
-Name = Annotated[str, Keywords({"minLength": 1, "maxLength": 200, "pattern": _LINE})]
-Reason = Annotated[str, Keywords({"minLength": 1, "maxLength": 500, "pattern": _LINE})]
-Url = Annotated[str, Keywords({"minLength": 1, "maxLength": 2048, "examples": ["https://example.org/hook"]})]
-TimeoutS = Annotated[float, Keywords({"minimum": 0.001, "maximum": 31_536_000})]
-DelayS = Annotated[float, Keywords({"minimum": 0, "maximum": 31_536_000})]
+Id = Annotated[str, Keywords(format="uuid")]
+Instant = Annotated[str, Keywords(format="date-time", examples=["2026-01-31T09:30:00.000Z"])]
+Priority = Annotated[int, Keywords(minimum=0, maximum=field_bounds.PRIORITY_MAX)]
+Name = Annotated[str, Keywords(minLength=1, maxLength=field_bounds.LONGEST_NAME, pattern=_LINE)]
+Reason = Annotated[str, Keywords(minLength=1, maxLength=field_bounds.LONGEST_REASON, pattern=_LINE)]
+Url = Annotated[str, Keywords(minLength=1, maxLength=field_bounds.LONGEST_URL, examples=["https://example.org/hook"])]
+Key = Annotated[str, Keywords(minLength=1, maxLength=field_bounds.LONGEST_KEY)]
+TimeoutS = Annotated[float, Keywords(minimum=0.001, maximum=field_bounds.YEAR_S)]
+DelayS = Annotated[float, Keywords(minimum=0, maximum=field_bounds.YEAR_S)]
 Labels = dict[str, str]
 
 
@@ -71,12 +74,12 @@ class Items(TypedDict, Generic[T]):
 class Problem(TypedDict):
     """A refusal: `code` for programs, `detail` for people."""
 
-    type: Annotated[str, Keywords({"examples": ["urn:holdbeat:problem:unknown_type"]})]
-    title: Annotated[str, Keywords({"examples": ["Unprocessable Content"]})]
-    status: Annotated[int, Keywords({"examples": [422]})]
-    detail: Annotated[str, Keywords({"examples": ["There is no job type 'stroy'. Did you mean story?"]})]
-    code: Annotated[str, Keywords({"examples": ["unknown_type"]})]
-    field: NotRequired[Annotated[str | None, Keywords({"default": None, "examples": ["type"]})]]
+    type: Annotated[str, Keywords(examples=["urn:holdbeat:problem:unknown_type"])]
+    title: Annotated[str, Keywords(examples=["Unprocessable Content"])]
+    status: Annotated[int, Keywords(examples=[422])]
+    detail: Annotated[str, Keywords(examples=["There is no job type 'stroy'. Did you mean story?"])]
+    code: Annotated[str, Keywords(examples=["unknown_type"])]
+    field: NotRequired[Annotated[str | None, Keywords(default=None, examples=["type"])]]
 
 
 class RetryPolicy(TypedDict):
@@ -102,10 +105,10 @@ class RetryPolicyRequest(TypedDict, total=False):
     Omitted members come from the template or the job type. Their last defaults are 3, 10 s, 3600 s and 0.
     """
 
-    max_attempts: Annotated[int, Keywords({"minimum": 0, "maximum": 1000})]
+    max_attempts: Annotated[int, Keywords(minimum=0, maximum=field_bounds.ATTEMPTS_MAX)]
     base_delay_s: DelayS
     max_delay_s: DelayS
-    jitter: Annotated[float, Keywords({"minimum": 0, "maximum": 1})]
+    jitter: Annotated[float, Keywords(minimum=0, maximum=1)]
 
 
 @request(reason="the wrong prompt")

@@ -7,13 +7,13 @@ from holdbeat.schemas.base import Id, Instant, JsonObject, Keywords, Name, reque
 
 @request(payload={"by": "ann"})
 class SignalRequest(TypedDict, total=False):
-    payload: Annotated[Any, Keywords({"description": "JSON of up to 256 KB; null if it is left out."})]
+    payload: Annotated[Any, Keywords(description="JSON of up to 256 KB; null if it is left out.")]
 
 
 class Signal(TypedDict):
-    job_id: Annotated[Id, Keywords({"description": "the first job of the chain"})]
+    job_id: Annotated[Id, Keywords(description="the first job of the chain")]
     name: str
-    number: Annotated[int, Keywords({"description": "how many signals of this name the chain has by now"})]
+    number: Annotated[int, Keywords(description="how many signals of this name the chain has by now")]
     sent_at: Instant
 
 
@@ -25,20 +25,20 @@ class OpenStep(TypedDict):
 class Step(TypedDict):
     name: str
     value: Any
-    is_cut: Annotated[bool, Keywords({"description": "whether the value is too long to be shown whole"})]
+    is_cut: Annotated[bool, Keywords(description="whether the value is too long to be shown whole")]
     started_at: Instant
-    duration_s: Annotated[float | None, Keywords({"description": "null: it has not ended"})]
+    duration_s: Annotated[float | None, Keywords(description="null: it has not ended")]
     size: int | None
     run_id: Id
 
 
 class Question(TypedDict):
     id: Id
-    job_id: Annotated[Id, Keywords({"description": "the first job of the chain that waits for the answer"})]
+    job_id: Annotated[Id, Keywords(description="the first job of the chain that waits for the answer")]
     title: str
     question: str
-    choices: Annotated[list[Any] | None, Keywords({"description": "the answers that are offered; null: any"})]
-    schema: Annotated[JsonObject | None, Keywords({"description": "JSON Schema that the answer must fit"})]
+    choices: Annotated[list[Any] | None, Keywords(description="the answers that are offered; null: any")]
+    schema: Annotated[JsonObject | None, Keywords(description="JSON Schema that the answer must fit")]
     asked_at: Instant
     answer: Any
     answered_by: str | None
@@ -47,7 +47,7 @@ class Question(TypedDict):
 
 @request(answer="yes")
 class AnswerRequest(TypedDict):
-    answer: Annotated[Any, Keywords({"description": "JSON of up to 256 KB."})]
+    answer: Annotated[Any, Keywords(description="JSON of up to 256 KB.")]
 
 
 @request(from_step="embed")
@@ -71,8 +71,8 @@ _UpstreamFields = TypedDict(
     {
         "job_id": Id | None,
         "group_id": Id | None,
-        "ref": Annotated[Name | None, Keywords({"description": "that of an earlier job of the same batch"})],
-        "as": Annotated[Name | None, Keywords({"description": "the name under which its result is read"})],
+        "ref": Annotated[Name | None, Keywords(description="that of an earlier job of the same batch")],
+        "as": Annotated[Name | None, Keywords(description="the name under which its result is read")],
     },
     total=False,
 )
@@ -89,32 +89,31 @@ OnUpstream = Literal["cancel", "skip", "run"]
 Upstream = TypedDict(
     "Upstream",
     {
-        "job_id": Annotated[Id | None, Keywords({"description": "the first job of the chain that must end"})],
+        "job_id": Annotated[Id | None, Keywords(description="the first job of the chain that must end")],
         "group_id": Id | None,
         "as": str | None,
-        "met_at": Annotated[Instant | None, Keywords({"description": "when it ended; null until then"})],
-        "outcome": Annotated[str | None, Keywords({"description": "the status with which it ended"})],
+        "met_at": Annotated[Instant | None, Keywords(description="when it ended; null until then")],
+        "outcome": Annotated[str | None, Keywords(description="the status with which it ended")],
     },
 )
 
 
 class GraphNode(TypedDict):
-    id: Annotated[Id, Keywords({"description": "the first job of a chain, or a group"})]
+    id: Annotated[Id, Keywords(description="the first job of a chain, or a group")]
     kind: Literal["job", "group"]
     title: str
     type: str | None
-    status: Annotated[str, Keywords({"description": "of the last job of the chain; GONE if it was deleted"})]
+    status: Annotated[str, Keywords(description="of the last job of the chain; GONE if it was deleted")]
     last_job_id: Id | None
-    is_centre: Annotated[bool, Keywords({"description": "whether it is the chain that was asked about"})]
+    is_centre: Annotated[bool, Keywords(description="whether it is the chain that was asked about")]
 
 
 GraphEdge = TypedDict(
-    "GraphEdge",
-    {"from": Id, "to": Id, "as": str | None, "met_at": Instant | None, "outcome": str | None},
+    "GraphEdge", {"from": Id, "to": Id, "as": str | None, "met_at": Instant | None, "outcome": str | None}
 )
 
 
 class JobGraph(TypedDict):
     nodes: list[GraphNode]
-    edges: Annotated[list[GraphEdge], Keywords({"description": "`to` waits for the end of `from`"})]
-    is_cut: Annotated[bool, Keywords({"description": "whether there is more than the nearest 500 nodes"})]
+    edges: Annotated[list[GraphEdge], Keywords(description="`to` waits for the end of `from`")]
+    is_cut: Annotated[bool, Keywords(description="whether there is more than the nearest 500 nodes")]

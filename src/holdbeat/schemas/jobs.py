@@ -2,12 +2,14 @@
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+from holdbeat.schemas import field_bounds
 from holdbeat.schemas.base import (
     NO_DEFAULT,
     DelayS,
     Id,
     Instant,
     JsonObject,
+    Key,
     Keywords,
     Labels,
     Name,
@@ -26,6 +28,7 @@ from holdbeat.schemas.durable import OnUpstream, OpenStep, Upstream, UpstreamReq
 
 JobStatus = Literal["QUEUED", "RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED"]
 TERMINAL: frozenset[str] = frozenset({"COMPLETED", "FAILED", "SKIPPED", "CANCELLED", "CONTINUED"})
+GroupStatus = Literal["QUEUED", "RUNNING", "COMPLETED", "PARTIAL", "CANCELLED"]
 GroupMode = Literal["sequential", "parallel"]
 OnFailure = Literal["stop", "continue", "skip"]
 UniqueWhile = Literal["queued", "unfinished"]
@@ -40,75 +43,66 @@ class JobRequest(TypedDict, total=False):
     """What to run: a `type` or a `template`, and what differs from the defaults."""
 
     type: Name | None
-    template: Annotated[Name | None, Keywords({"description": "The id or the name of a job template."})]
+    template: Annotated[Name | None, Keywords(description="The id or the name of a job template.")]
     params: JsonObject | None
     priority: Priority | None
     resource: Name | None
     not_before: Instant | None
-    delay_s: Annotated[float, Keywords({"minimum": 0, "maximum": 315_360_000})] | None
+    delay_s: Annotated[float, Keywords(minimum=0, maximum=field_bounds.LONGEST_DELAY_S)] | None
     timeout_s: TimeoutS | None
     cancel_grace_s: Annotated[
         DelayS | None,
         Keywords(
-            {
-                **NO_DEFAULT,
-                "description": "How long a cancelled handler has before it is killed; null: never killed. Left out: as "
-                "its job type says, or 10.",
-            }
+            **NO_DEFAULT,
+            description="How long a cancelled handler has before it is killed; null: never killed. Left out: as "
+            "its job type says, or 10.",
         ),
     ]
     retry_policy: RetryPolicyRequest | None
-    idempotency_key: Annotated[str, Keywords({"minLength": 1, "maxLength": 255})] | None
+    idempotency_key: Key | None
     webhook_url: Url | None
     labels: Labels | None
-    partition: Annotated[Name | None, Keywords({"description": "Limits may count by it, e.g. a customer."})]
+    partition: Annotated[Name | None, Keywords(description="Limits may count by it, e.g. a customer.")]
     weight: Annotated[
-        Annotated[int, Keywords({"minimum": 1, "maximum": 1000})] | None,
-        Keywords({"description": "How many slots of its resource it takes. Left out: as its job type says, or 1."}),
+        Annotated[int, Keywords(minimum=1, maximum=field_bounds.HEAVIEST)] | None,
+        Keywords(description="How many slots of its resource it takes. Left out: as its job type says, or 1."),
     ]
-    preempt: Annotated[bool | None, Keywords({"description": "May interrupt preemptible jobs of lower priority."})]
+    preempt: Annotated[bool | None, Keywords(description="May interrupt preemptible jobs of lower priority.")]
     title: (
         Annotated[
             str,
             Keywords(
-                {
-                    "minLength": 1,
-                    "maxLength": 500,
-                    "description": "One line for lists, cut at 120 characters. Left out: made from the type's pattern, "
-                    "the schedule's name or the params.",
-                }
+                minLength=1,
+                maxLength=field_bounds.LONGEST_GIVEN_TITLE,
+                description="One line for lists, cut at 120 characters. Left out: made from the type's pattern, "
+                "the schedule's name or the params.",
             ),
         ]
         | None
     )
     after: Annotated[
         list[UpstreamRequest] | None,
-        Keywords({"description": "What must end before it may start, each by one of job_id, group_id and ref."}),
+        Keywords(description="What must end before it may start, each by one of job_id, group_id and ref."),
     ]
     on_upstream: Annotated[
         OnUpstream | None,
-        Keywords({"description": "What to do if one of these ends otherwise than COMPLETED. Left out: cancel."}),
+        Keywords(description="What to do if one of these ends otherwise than COMPLETED. Left out: cancel."),
     ]
-    unique_key: Annotated[
-        Annotated[str, Keywords({"minLength": 1, "maxLength": 255})] | None,
-        Keywords({"description": "At most one job with this key waits, or is unfinished."}),
-    ]
-    unique_while: Annotated[UniqueWhile | None, Keywords({"description": "Left out: unfinished."})]
-    on_duplicate: Annotated[OnDuplicate | None, Keywords({"description": "If a job has the key. Left out: return it."})]
+    unique_key: Annotated[Key | None, Keywords(description="At most one job with this key waits, or is unfinished.")]
+    unique_while: Annotated[UniqueWhile | None, Keywords(description="Left out: unfinished.")]
+    on_duplicate: Annotated[OnDuplicate | None, Keywords(description="If a job has the key. Left out: return it.")]
     max_wait_s: Annotated[
-        Annotated[float, Keywords({"exclusiveMinimum": 0, "maximum": 315_360_000})] | None,
-        Keywords({"description": "For how long in all push_back may move the start."}),
+        Annotated[float, Keywords(exclusiveMinimum=0, maximum=field_bounds.LONGEST_DELAY_S)] | None,
+        Keywords(description="For how long in all push_back may move the start."),
     ]
-    expires_at: Annotated[Instant | None, Keywords({"description": "If it has not started by then, it is skipped."})]
-    expires_in_s: Annotated[float, Keywords({"exclusiveMinimum": 0, "maximum": 315_360_000})] | None
-    ref: Annotated[Name | None, Keywords({"description": "Its name for later jobs of the same batch."})]
+    expires_at: Annotated[Instant | None, Keywords(description="If it has not started by then, it is skipped.")]
+    expires_in_s: Annotated[float, Keywords(exclusiveMinimum=0, maximum=field_bounds.LONGEST_DELAY_S)] | None
+    ref: Annotated[Name | None, Keywords(description="Its name for later jobs of the same batch.")]
 
 
-@request(
-    jobs=[{"type": "story", "params": {"prompt": "a fox"}}, Keywords({"type": "story", "params": {"prompt": "a hare"}})]
-)
+@request(jobs=[{"type": "story", "params": {"prompt": "a fox"}}, {"type": "story", "params": {"prompt": "a hare"}}])
 class JobBatchRequest(TypedDict):
-    jobs: Annotated[list[JobRequest], Keywords({"minItems": 1})]
+    jobs: Annotated[list[JobRequest], Keywords(minItems=1)]
 
 
 @change(priority=50, labels={"team": "art"})
@@ -116,7 +110,7 @@ class JobChange(TypedDict, total=False):
     """What to change; omitted fields keep their values."""
 
     priority: Priority
-    params: Annotated[JsonObject, Keywords({"description": "They take the place of the old ones as a whole."})]
+    params: Annotated[JsonObject, Keywords(description="They take the place of the old ones as a whole.")]
     not_before: Instant | None
     labels: Labels | None
 
@@ -141,8 +135,8 @@ class JobFilter(TypedDict, total=False):
     group_id: str | None
     template_id: str | None
     parent_id: str | None
-    label: Annotated[str | list[str] | None, Keywords({"description": "name=value"})]
-    priority: Annotated[int | str | None, Keywords({"description": "A number, or a range such as 50..100."})]
+    label: Annotated[str | list[str] | None, Keywords(description="name=value")]
+    priority: Annotated[int | str | None, Keywords(description="A number, or a range such as 50..100.")]
     ids: list[Id] | None
     created_before: Instant | None
     created_after: Instant | None
@@ -156,14 +150,14 @@ class RunFilter(JobFilter, total=False):
 @request(filter={"type": "story", "label": "team=art"}, dry_run=True, reason="not needed")
 class BulkCancelRequest(TypedDict):
     filter: JobFilter
-    dry_run: NotRequired[Annotated[bool, Keywords({"default": False})]]
+    dry_run: NotRequired[Annotated[bool, Keywords(default=False)]]
     reason: NotRequired[Reason | None]
 
 
 @request(filter={"error_kind": ["crash", "lost"]}, dry_run=True)
 class BulkRetryRequest(TypedDict):
     filter: RunFilter
-    dry_run: NotRequired[Annotated[bool, Keywords({"default": False})]]
+    dry_run: NotRequired[Annotated[bool, Keywords(default=False)]]
 
 
 class BulkResult(TypedDict):
@@ -182,16 +176,15 @@ class JobRun(TypedDict):
     started_at: Instant
     finished_at: Instant | None
     status: Annotated[
-        Literal["COMPLETED", "FAILED", "SKIPPED", "CONTINUED"] | None,
-        Keywords({"description": "null while it executes"}),
+        Literal["COMPLETED", "FAILED", "SKIPPED", "CONTINUED"] | None, Keywords(description="null while it executes")
     ]
     exit_code: int | None
     error: str | None
     error_kind: str | None
     artifacts: JsonObject
-    result: Annotated[Any, Keywords({"description": "null in lists and webhooks if it is large"})]
-    result_bytes: Annotated[int | None, Keywords({"description": "The size of a result that was left out."})]
-    result_url: Annotated[str | None, Keywords({"description": "Where a result that was left out is read."})]
+    result: Annotated[Any, Keywords(description="null in lists and webhooks if it is large")]
+    result_bytes: Annotated[int | None, Keywords(description="The size of a result that was left out.")]
+    result_url: Annotated[str | None, Keywords(description="Where a result that was left out is read.")]
 
 
 class Progress(TypedDict):
@@ -213,18 +206,18 @@ class Job(TypedDict):
     scheduled_for: Instant | None
     group_id: Id | None
     sequence: int | None
-    root_id: Annotated[Id, Keywords({"description": "the first job of its chain, or itself"})]
+    root_id: Annotated[Id, Keywords(description="the first job of its chain, or itself")]
     retry_of: Id | None
     retry_kind: Literal["auto", "manual", "continue"] | None
     retried_by: Id | None
-    continued_by: Annotated[Id | None, Keywords({"description": "the job in which a handler that waited goes on"})]
+    continued_by: Annotated[Id | None, Keywords(description="the job in which a handler that waited goes on")]
     waits_for: Annotated[
-        JsonObject | None, Keywords({"description": "what its chain waits for now: its kind, and until when"})
+        JsonObject | None, Keywords(description="what its chain waits for now: its kind, and until when")
     ]
-    after: Annotated[list[Upstream], Keywords({"description": "what its chain depends on"})]
+    after: Annotated[list[Upstream], Keywords(description="what its chain depends on")]
     on_upstream: OnUpstream | None
-    parent_id: Annotated[Id | None, Keywords({"description": "the first job of the chain whose handler made it"})]
-    is_detached: Annotated[bool, Keywords({"description": "whether it goes on if its parent is cancelled"})]
+    parent_id: Annotated[Id | None, Keywords(description="the first job of the chain whose handler made it")]
+    is_detached: Annotated[bool, Keywords(description="whether it goes on if its parent is cancelled")]
     unique_key: str | None
     unique_while: UniqueWhile | None
     expires_at: Instant | None
@@ -248,7 +241,7 @@ class Job(TypedDict):
     attempt: int
     manual_retries: list[Id]
     progress: Progress | None
-    open_steps: Annotated[list[OpenStep], Keywords({"description": "where its handler is, or was when it failed"})]
+    open_steps: Annotated[list[OpenStep], Keywords(description="where its handler is, or was when it failed")]
     partition: str | None
     weight: int
     affinity: str | None
@@ -287,7 +280,7 @@ class QueueEntry(Job):
 
 
 class Pause(TypedDict):
-    resource: Annotated[str | None, Keywords({"description": "null: everything"})]
+    resource: Annotated[str | None, Keywords(description="null: everything")]
     paused_at: Instant
     paused_by: str | None
     reason: str | None
@@ -316,22 +309,20 @@ class PauseList(TypedDict):
 
 @request(job_ids=["01890a5d-ac96-774b-bcce-b302099a8057", "01890a5d-ac96-774b-bcce-b302099a8058"])
 class ReorderRequest(TypedDict):
-    job_ids: Annotated[list[Id], Keywords({"minItems": 1})]
+    job_ids: Annotated[list[Id], Keywords(minItems=1)]
 
 
 # --- groups and templates -----------------------------------------------------------------------------------
 
 
-@request(name="the fox", mode="sequential", on_failure="stop", jobs=[{"type": "story"}, Keywords({"type": "picture"})])
+@request(name="the fox", mode="sequential", on_failure="stop", jobs=[{"type": "story"}, {"type": "picture"}])
 class GroupRequest(TypedDict):
     mode: GroupMode
-    jobs: Annotated[list[JobRequest], Keywords({"minItems": 1})]
+    jobs: Annotated[list[JobRequest], Keywords(minItems=1)]
     name: NotRequired[Name | None]
-    on_failure: NotRequired[Annotated[OnFailure, Keywords({"default": "stop"})]]
-    then: NotRequired[
-        Annotated[JobRequest | None, Keywords({"description": "A job that runs when the group has ended."})]
-    ]
-    then_when: NotRequired[Annotated[Literal["completed", "always"], Keywords({"default": "completed"})]]
+    on_failure: NotRequired[Annotated[OnFailure, Keywords(default="stop")]]
+    then: NotRequired[Annotated[JobRequest | None, Keywords(description="A job that runs when the group has ended.")]]
+    then_when: NotRequired[Annotated[Literal["completed", "always"], Keywords(default="completed")]]
 
 
 class GroupSummary(TypedDict):
@@ -339,11 +330,11 @@ class GroupSummary(TypedDict):
     name: str | None
     mode: GroupMode
     on_failure: OnFailure
-    status: Literal["QUEUED", "RUNNING", "COMPLETED", "PARTIAL", "CANCELLED"]
+    status: GroupStatus
     created_at: Instant
     started_at: Instant | None
     finished_at: Instant | None
-    then_job_id: Annotated[Id | None, Keywords({"description": "the job that runs when it has ended"})]
+    then_job_id: Annotated[Id | None, Keywords(description="the job that runs when it has ended")]
 
 
 class JobGroup(GroupSummary):
@@ -358,11 +349,11 @@ class _TemplateFields(TypedDict, total=False):
     timeout_s: TimeoutS | None
     cancel_grace_s: Annotated[
         DelayS | None,
-        Keywords({"description": "How long a cancelled handler has before it is killed. Null: as its job type says."}),
+        Keywords(description="How long a cancelled handler has before it is killed. Null: as its job type says."),
     ]
     webhook_url: Url | None
     labels: Labels | None
-    description: Annotated[str, Keywords({"maxLength": 5000})] | None
+    description: Annotated[str, Keywords(maxLength=field_bounds.LONGEST_DESCRIPTION)] | None
 
 
 @request(name="bedtime", type="story", default_params={"length": 400}, priority=10)

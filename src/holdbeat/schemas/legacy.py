@@ -17,9 +17,9 @@ class CompatibilityBatchJob(TypedDict):
     params: NotRequired[JsonObject | None]
 
 
-@request(jobs=[{"type": "story", "params": {"prompt": "a fox"}}, Keywords({"type": "story"})])
+@request(jobs=[{"type": "story", "params": {"prompt": "a fox"}}, {"type": "story"}])
 class CompatibilityBatch(TypedDict):
-    jobs: Annotated[list[CompatibilityBatchJob], Keywords({"minItems": 1})]
+    jobs: Annotated[list[CompatibilityBatchJob], Keywords(minItems=1)]
 
 
 class CompatibilityAccepted(TypedDict):

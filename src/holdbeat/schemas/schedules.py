@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, Literal, TypedDict
 
+from holdbeat.schemas import field_bounds
 from holdbeat.schemas.base import (
     NO_DEFAULT,
     DelayS,
@@ -27,25 +28,27 @@ Dst = Literal["vixie", "skip", "shift"]
 CatchUp = Literal["latest", "none", "all"]
 Overlap = Literal["allow", "skip", "queue_one", "cancel_previous"]
 OccurrenceStatus = Literal["fired", "skipped", "missed", "coalesced", "manual"]
-CronText = Annotated[str, Keywords({"minLength": 1, "maxLength": 256, "examples": ["*/5 * * * *"]})]
-IntervalS = Annotated[float, Keywords({"minimum": 1, "maximum": 31_536_000})]
-Zone = Annotated[str, Keywords({"examples": ["Europe/Berlin"]})]
-CallS = Annotated[float, Keywords({"minimum": 0.1, "maximum": 1800})]
+CronText = Annotated[str, Keywords(minLength=1, maxLength=256, examples=["*/5 * * * *"])]
+IntervalS = Annotated[
+    float, Keywords(minimum=field_bounds.SHORTEST_INTERVAL_S, maximum=field_bounds.LONGEST_INTERVAL_S)
+]
+Zone = Annotated[str, Keywords(examples=["Europe/Berlin"])]
+CallS = Annotated[float, Keywords(minimum=0.1, maximum=field_bounds.LONGEST_CALL_S)]
 
 
 # --- requests -----------------------------------------------------------------------------------------------
 
 
 class _TimingRequest(TypedDict, total=False):
-    enabled: Annotated[bool, Keywords({"default": True})]
+    enabled: Annotated[bool, Keywords(default=True)]
     cron: CronText | None
     interval_s: IntervalS | None
-    timezone: Annotated[Zone, Keywords({"default": "UTC"})]
-    dst: Annotated[Dst, Keywords({"default": "vixie"})]
-    jitter_s: Annotated[float, Keywords({"default": 0, "minimum": 0, "maximum": 3600})]
+    timezone: Annotated[Zone, Keywords(default="UTC")]
+    dst: Annotated[Dst, Keywords(default="vixie")]
+    jitter_s: Annotated[float, Keywords(default=0, minimum=0, maximum=field_bounds.LONGEST_JITTER_S)]
     start_at: Instant | None
     end_at: Instant | None
-    catch_up_limit: Annotated[int, Keywords({"default": 100, "minimum": 1, "maximum": 10_000})]
+    catch_up_limit: Annotated[int, Keywords(default=100, minimum=1, maximum=field_bounds.MOST_CAUGHT_UP)]
     min_interval_s: IntervalS | None
     max_interval_s: IntervalS | None
     priority: Priority | None
@@ -54,16 +57,14 @@ class _TimingRequest(TypedDict, total=False):
 
 
 class _ScheduleFields(_TimingRequest, total=False):
-    catch_up: Annotated[CatchUp, Keywords({"default": "latest"})]
+    catch_up: Annotated[CatchUp, Keywords(default="latest")]
     misfire_grace_s: Annotated[
-        Annotated[float, Keywords({"minimum": 0, "maximum": 86_400})] | None,
-        Keywords(
-            {"description": "A due time up to this late simply fires. Left out: 60, or the interval if that is less."}
-        ),
+        Annotated[float, Keywords(minimum=0, maximum=field_bounds.LONGEST_GRACE_S)] | None,
+        Keywords(description="A due time up to this late simply fires. Left out: 60, or the interval if that is less."),
     ]
-    adaptive: Annotated[bool, Keywords({"default": False})]
+    adaptive: Annotated[bool, Keywords(default=False)]
     type: Name | None
-    template: Annotated[Name | None, Keywords({"description": "The id or the name of a job template."})]
+    template: Annotated[Name | None, Keywords(description="The id or the name of a job template.")]
     template_id: Id | None
     params: JsonObject | None
     resource: Name | None
@@ -72,10 +73,7 @@ class _ScheduleFields(_TimingRequest, total=False):
     cancel_grace_s: Annotated[
         DelayS | None,
         Keywords(
-            {
-                "description": "How long a cancelled handler has before it is killed. Null: as its template or job "
-                "type says."
-            }
+            description="How long a cancelled handler has before it is killed. Null: as its template or job type says."
         ),
     ]
 
@@ -84,11 +82,8 @@ class _ScheduleOptions(_ScheduleFields, total=False):
     overlap: Annotated[
         Overlap,
         Keywords(
-            {
-                **NO_DEFAULT,
-                "description": "Left out: allow, or skip if it is adaptive, for an adaptive schedule never overlaps "
-                "itself.",
-            }
+            **NO_DEFAULT,
+            description="Left out: allow, or skip if it is adaptive, for an adaptive schedule never overlaps itself.",
         ),
     ]
 
@@ -109,15 +104,15 @@ class ScheduleChange(_ScheduleFields, total=False):
 
 
 class _EndpointFields(_TimingRequest, total=False):
-    catch_up: Annotated[Literal["latest"], Keywords({"default": "latest"})]
-    overlap: Annotated[Literal["skip"], Keywords({"default": "skip"})]
-    adaptive: Annotated[Literal[True], Keywords({"default": True})]
-    method: Annotated[Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"], Keywords({"default": "GET"})]
+    catch_up: Annotated[Literal["latest"], Keywords(default="latest")]
+    overlap: Annotated[Literal["skip"], Keywords(default="skip")]
+    adaptive: Annotated[Literal[True], Keywords(default=True)]
+    method: Annotated[Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"], Keywords(default="GET")]
     headers: dict[str, str] | None
-    body: Annotated[Any, Keywords({"default": None})]
-    timeout_s: Annotated[CallS, Keywords({"default": 30})]
-    max_execution_s: Annotated[CallS, Keywords({"default": 60})]
-    max_response_kb: Annotated[int, Keywords({"default": 100, "minimum": 1, "maximum": 10_240})]
+    body: Annotated[Any, Keywords(default=None)]
+    timeout_s: Annotated[CallS, Keywords(default=30)]
+    max_execution_s: Annotated[CallS, Keywords(default=60)]
+    max_response_kb: Annotated[int, Keywords(default=100, minimum=1, maximum=field_bounds.LARGEST_RESPONSE_KB)]
 
 
 @request(name="shop", url="https://example.org/health", interval_s=60)
@@ -142,30 +137,30 @@ class HintRequest(TypedDict, total=False):
 
     interval_s: IntervalS | None
     next_run_at: Instant | None
-    ttl_s: Annotated[float, Keywords({"minimum": 0.001, "maximum": 31_536_000})] | None
+    ttl_s: TimeoutS | None
     reason: Reason | None
 
 
 @request(until="2026-02-01T06:00:00.000Z", reason="the shop is rebuilt")
 class SchedulePauseRequest(TypedDict, total=False):
-    until: Annotated[Instant | None, Keywords({"description": "Left out: until somebody resumes it."})]
+    until: Annotated[Instant | None, Keywords(description="Left out: until somebody resumes it.")]
     reason: Reason | None
 
 
-LabelText = Annotated[str, Keywords({"description": "A label, written as name=value.", "maxLength": 500})]
+LabelText = Annotated[str, Keywords(description="A label, written as name=value.", maxLength=500)]
 
 
 @request(ids=["01890a5d-ac96-774b-bcce-b302099a8057"])
 class BulkResumeRequest(TypedDict, total=False):
-    ids: Annotated[list[str] | None, Keywords({"description": "Left out: all that are paused."})]
+    ids: Annotated[list[str] | None, Keywords(description="Left out: all that are paused.")]
     label: LabelText | None
 
 
 @request(label="team=shop", reason="code freeze")
 class BulkPauseRequest(TypedDict, total=False):
-    ids: Annotated[list[str] | None, Keywords({"description": "Ids or names; left out: all that have the label."})]
+    ids: Annotated[list[str] | None, Keywords(description="Ids or names; left out: all that have the label.")]
     label: LabelText | None
-    until: Annotated[Instant | None, Keywords({"description": "Left out: until somebody resumes them."})]
+    until: Annotated[Instant | None, Keywords(description="Left out: until somebody resumes them.")]
     reason: Reason | None
 
 
@@ -176,7 +171,7 @@ class PreviewRequest(TypedDict, total=False):
     timezone: Zone | None
     dst: Dst | None
     after: Instant | None
-    n: Annotated[int, Keywords({"minimum": 1, "maximum": 1000})] | None
+    n: Annotated[int, Keywords(minimum=1, maximum=field_bounds.MOST_PREVIEWED)] | None
 
 
 # --- answers ------------------------------------------------------------------------------------------------
@@ -241,7 +236,7 @@ class _Timing(TypedDict):
     failure_count: int
     last_run_at: Instant | None
     next_run_at: Instant | None
-    fires_at: Annotated[Instant | None, Keywords({"description": "`next_run_at` with its jitter: when it fires."})]
+    fires_at: Annotated[Instant | None, Keywords(description="`next_run_at` with its jitter: when it fires.")]
     last_decision: JsonObject | None
     trouble: str | None
     warnings: list[str]

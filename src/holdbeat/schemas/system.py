@@ -3,6 +3,12 @@
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from holdbeat.schemas.base import Id, Instant, JsonObject, Keywords, Url, change, open_object, request
+from holdbeat.schemas.field_bounds import LONGEST_NAME, LONGEST_SLOT_TTL_S, LONGEST_SLOT_WAIT_S
+
+ReservationStatus = Literal["ACTIVE", "RELEASED", "EXPIRED"]
+DeliveryStatus = Literal["PENDING", "DELIVERED", "FAILED"]
+SlotWaitS = Annotated[float, Keywords(minimum=0, maximum=LONGEST_SLOT_WAIT_S)]
+SlotTtlS = Annotated[float, Keywords(minimum=1, maximum=LONGEST_SLOT_TTL_S)]
 
 # --- direct requests ----------------------------------------------------------------------------------------
 
@@ -11,10 +17,9 @@ from holdbeat.schemas.base import Id, Instant, JsonObject, Keywords, Url, change
 class DirectRequest(TypedDict, total=False):
     params: JsonObject | None
     wait_s: Annotated[
-        Annotated[float, Keywords({"minimum": 0, "maximum": 86_400})] | None,
-        Keywords({"description": "How long to wait for a slot; at most the server's direct_wait_s."}),
+        SlotWaitS | None, Keywords(description="How long to wait for a slot; at most the server's direct_wait_s.")
     ]
-    preempt: Annotated[bool | None, Keywords({"description": "May interrupt a preemptible job if no slot is free."})]
+    preempt: Annotated[bool | None, Keywords(description="May interrupt a preemptible job if no slot is free.")]
 
 
 @open_object
@@ -35,24 +40,22 @@ class DirectAnswer(TypedDict):
     result: Any
     waited_s: float
     ran_s: float
-    reason: NotRequired[Annotated[str | None, Keywords({"default": None, "description": "Why it was skipped."})]]
+    reason: NotRequired[Annotated[str | None, Keywords(default=None, description="Why it was skipped.")]]
 
 
 @request(resource="ollama", ttl_s=60)
 class SlotRequest(TypedDict):
     """Which slot to borrow, and for how long."""
 
-    resource: Annotated[str, Keywords({"minLength": 1, "maxLength": 200})]
+    resource: Annotated[str, Keywords(minLength=1, maxLength=LONGEST_NAME)]
     ttl_s: NotRequired[
         Annotated[
-            Annotated[float, Keywords({"minimum": 1, "maximum": 86_400})] | None,
-            Keywords({"default": 60, "description": "After so long without being extended, the slot is lost."}),
+            SlotTtlS | None, Keywords(default=60, description="After so long without being extended, the slot is lost.")
         ]
     ]
     wait_s: NotRequired[
         Annotated[
-            Annotated[float, Keywords({"minimum": 0, "maximum": 86_400})] | None,
-            Keywords({"description": "How long to wait for a slot; at most the server's direct_wait_s."}),
+            SlotWaitS | None, Keywords(description="How long to wait for a slot; at most the server's direct_wait_s.")
         ]
     ]
 
@@ -62,10 +65,7 @@ class ExtendRequest(TypedDict, total=False):
     """For how long from now."""
 
     ttl_s: NotRequired[
-        Annotated[
-            Annotated[float, Keywords({"minimum": 1, "maximum": 86_400})] | None,
-            Keywords({"description": "Without it, as long again as it was reserved for."}),
-        ]
+        Annotated[SlotTtlS | None, Keywords(description="Without it, as long again as it was reserved for.")]
     ]
 
 
@@ -73,15 +73,15 @@ class BorrowedSlot(TypedDict):
     id: Id
     resource: str
     granted_at: Instant
-    expires_at: Annotated[Instant, Keywords({"description": "When it is lost unless it is extended."})]
-    slot: Annotated[int | None, Keywords({"description": "Its number within the resource, from 0."})]
-    fence: Annotated[int, Keywords({"description": "Grows with every start of work in the store."})]
+    expires_at: Annotated[Instant, Keywords(description="When it is lost unless it is extended.")]
+    slot: Annotated[int | None, Keywords(description="Its number within the resource, from 0.")]
+    fence: Annotated[int, Keywords(description="Grows with every start of work in the store.")]
 
 
 class Chunk(TypedDict):
     sequence: int
     at: Instant
-    chunk: Annotated[Any, Keywords({"description": "Text, or any JSON that the handler emitted."})]
+    chunk: Annotated[Any, Keywords(description="Text, or any JSON that the handler emitted.")]
 
 
 class ReservationProgress(TypedDict):
@@ -94,9 +94,9 @@ class Reservation(TypedDict):
     kind: Literal["direct", "slot", "gate"]
     type: str
     title: str
-    client: Annotated[str | None, Keywords({"description": "Who asked."})]
+    client: Annotated[str | None, Keywords(description="Who asked.")]
     resource: str
-    status: Literal["ACTIVE", "RELEASED", "EXPIRED"]
+    status: ReservationStatus
     requested_at: Instant
     granted_at: Instant | None
     finished_at: Instant | None
@@ -104,10 +104,10 @@ class Reservation(TypedDict):
     owner: str | None
     worker_id: str | None
     fence: int | None
-    slot: Annotated[int | None, Keywords({"description": "The number of its slot within the resource, from 0."})]
+    slot: Annotated[int | None, Keywords(description="The number of its slot within the resource, from 0.")]
     outcome: Literal["COMPLETED", "FAILED", "SKIPPED", "CANCELLED"] | None
     error: str | None
-    estimated_start: Annotated[Instant | None, Keywords({"description": "Of one that waits, where it can be known."})]
+    estimated_start: Annotated[Instant | None, Keywords(description="Of one that waits, where it can be known.")]
 
 
 class ReservationDetail(Reservation):
@@ -128,24 +128,24 @@ KeyScope = Literal["read", "write", "admin"]
 class KeyRequest(TypedDict):
     """Whose key it is, and what it may do."""
 
-    name: Annotated[str, Keywords({"minLength": 1, "maxLength": 200})]
-    scope: NotRequired[Annotated[KeyScope, Keywords({"default": "write"})]]
-    expires_s: NotRequired[Annotated[float | None, Keywords({"description": "seconds until it expires; null: never"})]]
+    name: Annotated[str, Keywords(minLength=1, maxLength=LONGEST_NAME)]
+    scope: NotRequired[Annotated[KeyScope, Keywords(default="write")]]
+    expires_s: NotRequired[Annotated[float | None, Keywords(description="seconds until it expires; null: never")]]
 
 
 class ApiKey(TypedDict):
     id: Id
     name: str
-    prefix: Annotated[str, Keywords({"description": "Its first characters, to tell keys apart."})]
+    prefix: Annotated[str, Keywords(description="Its first characters, to tell keys apart.")]
     scope: KeyScope
     created_at: Instant
-    last_used_at: Annotated[Instant | None, Keywords({"description": "To the minute."})]
+    last_used_at: Annotated[Instant | None, Keywords(description="To the minute.")]
     expires_at: Instant | None
     revoked_at: Instant | None
 
 
 class NewApiKey(ApiKey):
-    key: Annotated[str, Keywords({"description": "The key itself. It is shown this once."})]
+    key: Annotated[str, Keywords(description="The key itself. It is shown this once.")]
 
 
 # --- webhooks -----------------------------------------------------------------------------------------------
@@ -158,9 +158,7 @@ WebhookEvent = Literal[
     "job.permanently_failed",
     "group.finished",
 ]
-SecretText = Annotated[
-    str | None, Keywords({"description": "`whsec_` and 24 to 64 bytes in base64; made if left out."})
-]
+SecretText = Annotated[str | None, Keywords(description="`whsec_` and 24 to 64 bytes in base64; made if left out.")]
 
 
 @request(url="https://example.org/hook", events=["job.run.failed", "job.permanently_failed"])
@@ -168,9 +166,7 @@ class WebhookRequest(TypedDict):
     """A URL, and the events that are sent to it."""
 
     url: Url
-    events: NotRequired[
-        Annotated[list[WebhookEvent] | None, Keywords({"description": "Left out or empty: all of them."})]
-    ]
+    events: NotRequired[Annotated[list[WebhookEvent] | None, Keywords(description="Left out or empty: all of them.")]]
     secret: NotRequired[SecretText]
 
 
@@ -191,7 +187,7 @@ class RotateRequest(TypedDict, total=False):
 
 class WebhookSecret(TypedDict):
     secret: str
-    previous_secret: Annotated[str | None, Keywords({"description": "Signs too, for 24 h after a rotation."})]
+    previous_secret: Annotated[str | None, Keywords(description="Signs too, for 24 h after a rotation.")]
     rotated_at: Instant | None
 
 
@@ -199,7 +195,7 @@ class Webhook(TypedDict):
     id: Id
     url: str
     events: list[str]
-    secret: Annotated[str, Keywords({"description": "Shown when it is made or rotated; a mark afterwards."})]
+    secret: Annotated[str, Keywords(description="Shown when it is made or rotated; a mark afterwards.")]
     enabled: bool
     disabled_reason: str | None
     rotated_at: Instant | None
@@ -215,7 +211,7 @@ class Delivery(TypedDict):
     event: str
     url: str
     payload: JsonObject
-    status: Literal["PENDING", "DELIVERED", "FAILED"]
+    status: DeliveryStatus
     attempts: int
     next_attempt_at: Instant | None
     waits_until: Instant | None
@@ -284,12 +280,11 @@ class AttentionItem(TypedDict):
     """Something that a person should look at."""
 
     kind: Annotated[
-        str,
-        Keywords({"description": "paused, log, no_worker, starved, failed, failing, delivery, or an event."}),
+        str, Keywords(description="paused, log, no_worker, starved, failed, failing, delivery, or an event.")
     ]
     text: str
     detail: str | None
-    advice: Annotated[str, Keywords({"description": "What to do about it."})]
+    advice: Annotated[str, Keywords(description="What to do about it.")]
     since: Instant | None
     last_at: Instant | None
     count: int
@@ -297,12 +292,12 @@ class AttentionItem(TypedDict):
     schedule_id: Id | None
     type: str | None
     resource: str | None
-    can_be_seen: Annotated[bool, Keywords({"description": "Whether it goes when it is marked as seen."})]
+    can_be_seen: Annotated[bool, Keywords(description="Whether it goes when it is marked as seen.")]
 
 
 @request(name="zombie.found")
 class SeenRequest(TypedDict, total=False):
-    name: Annotated[str | None, Keywords({"description": "The event to mark as seen; all without it."})]
+    name: Annotated[str | None, Keywords(description="The event to mark as seen; all without it.")]
 
 
 class Health(TypedDict):

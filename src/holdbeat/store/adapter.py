@@ -45,8 +45,9 @@ Timer = Callable[[str, float], None]
 def read_took_too_long(limit_s: float) -> StoreBusy:
     """The refusal of a client's read that was stopped."""
     return StoreBusy(
-        f"This read was stopped after {limit_s:g} s, because it has too many rows to search. Narrow the filter: add a "
-        "status, a type, a schedule_id or a group_id, or ask for fewer rows with limit.",
+        f"This read was stopped after {limit_s:g} s. Narrow the filter: add a status, a type, a schedule_id or a "
+        "group_id, or ask for fewer rows with limit. If that takes as long, look for what loads the database or holds "
+        "locks in it.",
         code="read_too_long",
     )
 
@@ -59,7 +60,7 @@ class PersistenceAdapter(ABC):
     """The clock that decides due-ness and leases: the database's own where there is one."""
     terms: StoreTerms
     calls_of_commit: int = 32
-    """So many calls of one event loop wait for no others to share a commit with."""
+    """This many calls of one event loop are enough for a commit: they do not wait for more."""
     writers_at_once: int = 1
     """How many transactions of one process can be written side by side."""
     reconnect_s: float = 0.0
@@ -335,7 +336,7 @@ class PersistenceAdapter(ABC):
 
     def after_fork_in_child(self) -> None:
         """See forks.Forkable."""
-        # Not closed: to the kernel the child's copy of the event loop and the parent's are one.
+        # Not closed: for the kernel, the child's copy of the event loop is the same as the parent's.
         self._inserts, self._inserts_lock = None, threading.Lock()
 
     # --- life --------------------------------------------------------------------------------------------
@@ -356,7 +357,7 @@ class PersistenceAdapter(ABC):
 
     @abstractmethod
     def known_dead(self) -> frozenset[str]:
-        """All workers that did not end in order and whose processes are certainly gone. Of others nobody can tell."""
+        """All workers that did not stop in order and whose processes are known to be gone."""
 
     async def find_dead(self) -> frozenset[str]:
         """`known_dead` in an event loop, which must not wait for a database."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import asyncio
 
 LONGEST_MS = 1
-"""Of one wait. A commit that takes longer is awaited."""
+"""The longest wait in the loop's place. A commit that takes longer is awaited."""
 
 
 class IdleLoop:

@@ -20,17 +20,17 @@ class LoopCalls:
     """The calls of one event loop; used by its thread alone."""
 
     at_once = 1
-    """So many batches may be under way before calls wait."""
+    """How many batches may be under way before calls wait."""
     hold_s: float | None = 0.005
     """How long a call waits for those under way; None for as long as they take."""
     halved_from: int | None = 48
-    """So many calls go in two batches if nothing is under way: the loop goes on with the first while the engine has the
-    second."""
+    """From this many calls on, two batches are made if nothing is under way: the loop continues with the answers of the
+    first while the engine runs the second."""
     is_answered_whole = False
     """Whether the calls of a batch get their answers together, and `answered` tells of the batch."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hand_over: Callable[[list[Work]], None], enough: int) -> None:
-        """`enough` calls wait for nothing."""
+        """From `enough` calls on, a batch is handed over at once."""
         self.loop = loop
         self._hand_over = hand_over
         self._enough = enough
@@ -46,7 +46,7 @@ class LoopCalls:
         return not self._under_way and not self._gathered and self._last_count <= 1
 
     def put(self, work: Work) -> None:
-        """Has a call handed over, now or later; `answered` must follow."""
+        """Hands a call over, now or later; `answered` must follow."""
         is_alone, gathered = self.is_alone, self._gathered
         gathered.append(work)
         if is_alone or len(gathered) >= self._enough:
@@ -58,7 +58,7 @@ class LoopCalls:
                 self._hold()
 
     def give_up(self, work: Work) -> None:
-        """`answered` for a call whose caller waits no more."""
+        """`answered` for a call whose caller no longer waits."""
         if work in self._gathered:
             self._gathered.remove(work)
         else:

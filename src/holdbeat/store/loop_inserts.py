@@ -40,7 +40,7 @@ class LoopInserts(LoopCalls, ABC, Generic[A, T]):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends it; called from any thread when nothing is under way any more."""
+        """Closes it; called from any thread when no batch is under way."""
 
     @abstractmethod
     def _begin(self, works: list[Work]) -> None:
@@ -63,5 +63,5 @@ class LoopInserts(LoopCalls, ABC, Generic[A, T]):
                     self.store.submit(work, read_only=False)
         self._under_way -= 1
         if self._gathered:
-            # After those that are answered now: each may add a row, and two halves would stay two commits.
+            # After the tasks that are answered now: each may add a row, and two halves would remain two commits.
             self.loop.call_soon(self._flush_if_free)

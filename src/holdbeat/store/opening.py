@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from holdbeat.domain.clock import Clock
-from holdbeat.domain.errors import SettingsError
-from holdbeat.domain.store_url import not_understood
+from holdbeat.domain.store_url import driver_missing, not_understood
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.transaction import StoreTerms
 
@@ -34,8 +33,6 @@ def open_store(url: str, terms: StoreTerms, *, clock: Clock | None = None, creat
         try:
             from holdbeat.store.postgres.store import PostgresStore
         except ImportError as error:
-            raise SettingsError(
-                "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"
-            ) from error
+            raise driver_missing() from error
         return PostgresStore(url, terms, clock=clock, create=create)
     raise not_understood(url)

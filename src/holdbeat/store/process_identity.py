@@ -1,4 +1,4 @@
-"""Who a process is, so that another process of its machine can tell for certain that it is gone.
+"""The identity of a process, by which another process of its machine knows for certain that it is gone.
 
 Guards LEASE-05 against a guess: a process is gone only if its number is free or belongs to a process that began at
 another moment, and only processes that must see each other are compared. Whatever cannot be read means that nobody can
@@ -19,7 +19,7 @@ _NAMESPACES = ("pid", "user", "time")
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One process of one boot of one machine. Its number alone is given again to others."""
+    """One process of one boot of one machine. Its number alone is not enough: the kernel uses numbers again."""
 
     machine: str
     """The host, its boot, and the namespaces and the user of the process: those who share all of it see each other's
@@ -48,7 +48,7 @@ def is_gone(pid: int, started: int) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        pass  # it belongs to somebody else, who may have got the number
+        pass  # the process belongs to another user, who may have got the number
     try:
         _, state, threads, began = _read_stat(str(pid))
     except (OSError, ValueError):

@@ -46,4 +46,4 @@ class UniformInsert(Generic[T]):
     event: dict[str, Any]
     type_announced_at: datetime
     answers: Callable[[Sequence[int], datetime], list[T]] = field(repr=False)
-    """Makes the answer of each caller of the positions and the time."""
+    """Makes the answer of each caller from the positions and the time."""

@@ -7,21 +7,13 @@ provider itself; where it has not, each call below is one look into a dictionary
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdbeat.domain.submission import Submission
+from holdbeat.domain.traceparent import TRACEPARENT, is_traceparent, written
 from holdbeat.domain.uniform_batch import distinct_items
-
-_TRACEPARENT = re.compile(r"00-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})")
-
-
-def is_traceparent(text: str) -> bool:
-    """Whether this is a W3C traceparent of version 00 that names a span."""
-    match = _TRACEPARENT.fullmatch(text)
-    return match is not None and int(match["trace"], 16) != 0 and int(match["span"], 16) != 0
 
 
 def tracer() -> Any | None:
@@ -38,7 +30,7 @@ def tracer() -> Any | None:
 def current_traceparent() -> str | None:
     """The span in which the caller is now."""
     trace: Any = sys.modules.get("opentelemetry.trace")
-    return None if trace is None else _written(trace.get_current_span().get_span_context())
+    return None if trace is None else written(trace.get_current_span().get_span_context())
 
 
 def span_context(traceparent: str | None) -> Any | None:
@@ -47,7 +39,7 @@ def span_context(traceparent: str | None) -> Any | None:
         return None
     from opentelemetry.trace import SpanContext, TraceFlags
 
-    match = _TRACEPARENT.fullmatch(traceparent)
+    match = TRACEPARENT.fullmatch(traceparent)
     assert match is not None
     flags = TraceFlags(int(match["flags"], 16))
     return SpanContext(int(match["trace"], 16), int(match["span"], 16), is_remote=True, trace_flags=flags)
@@ -75,10 +67,4 @@ def submit_span(submissions: Sequence[Submission]) -> Iterator[str | None]:
         kind=trace.SpanKind.PRODUCER,
         attributes={"holdbeat.jobs": len(submissions)},
     ) as span:
-        yield _written(span.get_span_context())
-
-
-def _written(context: Any) -> str | None:
-    if not context.is_valid:
-        return None
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+        yield written(span.get_span_context())

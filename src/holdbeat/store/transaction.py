@@ -60,7 +60,10 @@ Dialect = Literal["sqlite", "postgres"]
 class StoreTerms:
     """What every verb needs to know about the deployment it works for."""
 
-    __slots__ = ("aging_s", "counts", "direct_burst", "ids", "known_limits", "known_types", "limits", "policy", "walks")
+    __slots__ = (
+        "aging_s", "counts", "direct_burst", "floors", "ids", "known_lanes", "known_limits", "known_types",
+        "lease_floors", "limits", "policy", "walks",
+    )  # fmt: skip
 
     def __init__(self, ids: IdSource, limits: Limits, aging_s: float = 0, direct_burst: int = 0) -> None:
         self.ids = ids
@@ -78,6 +81,12 @@ class StoreTerms:
         """The program's own say in what may start."""
         self.walks: dict[tuple[str, str, str], Any] = {}
         """How far claims of this process have looked through lanes (`running/lane_walk.py`)."""
+        self.floors: dict[tuple[str, str], Any] = {}
+        """Where claims of this process begin in lanes (`running/lane_floor.py`)."""
+        self.lease_floors: Any = None
+        """From which leases on claims of this process count (`limits/usage.py`)."""
+        self.known_lanes: Any = None
+        """The lanes that claims of this process have found (`running/lane_floor.py`)."""
 
 
 class Transaction(ABC):

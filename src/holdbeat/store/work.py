@@ -68,7 +68,7 @@ class CoalescedInsert(Coalesced[A, T]):
         self.sql = sql
         self._row_of = row_of
         self._lock_order = lock_order
-        """By what rows are sorted: the statement locks others for them in their order."""
+        """The sort key of rows: the statement locks the rows that they refer to in this order."""
         self.answer = answer
         """The result of a call that has inserted its row."""
         self._refused = refused

@@ -112,14 +112,13 @@ def _place(url: str) -> Iterator[_Place]:
 
 
 def _in_database(url: str, statement: str) -> None:
-    from holdbeat.domain.errors import SettingsError, StoreDown
+    from holdbeat.domain.errors import StoreDown
+    from holdbeat.domain.store_url import driver_missing
 
     try:
         import psycopg
     except ImportError as error:
-        raise SettingsError(
-            "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"
-        ) from error
+        raise driver_missing() from error
     try:
         with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
             connection.execute(statement.encode())

@@ -218,4 +218,4 @@ def direct_line(tx: Transaction, most: int) -> tuple[list[dict[str, Any]], int]:
 
 def told_titles(tx: Transaction, explanation: dict[str, Any]) -> dict[str | None, str]:
     """The titles of the jobs and direct requests that an explanation names."""
-    return titles_of(tx, ids_told([explanation["summary"], *(each["detail"] for each in explanation["reasons"])]))
+    return titles_of(tx, ids_told([explanation["summary"], *(reason["detail"] for reason in explanation["reasons"])]))

@@ -196,9 +196,9 @@ PARTITIONS_SHOWN = 6
 def read_limits(tx: Transaction, ask: Ask) -> dict[str, Any]:
     limits = limits_in_force(tx)
     holders: dict[str, list[SlotHolder]] = {}
-    for each in occupants(tx, 1000):
-        for pool in limits.covering(each.resource, each.type):
-            holders.setdefault(pool.limit.name, []).append(each)
+    for holder in occupants(tx, 1000):
+        for pool in limits.covering(holder.resource, holder.type):
+            holders.setdefault(pool.limit.name, []).append(holder)
     partitions: dict[str, Counter[str]] = {}
     for lease in usage(tx):
         for pool in limits.covering(lease.resource, lease.type):

@@ -55,10 +55,10 @@ def test_a_snapshot_that_stays_open_makes_neither_leases_nor_lanes_dearer(postgr
             ended = [Settlement(c.lease.id, "worker", c.lease.fence, Outcome.completed()) for c in claims]
         store.write_sync(settle_and_claim, ended, None)
         columns = "id, job_id, worker_id, slot, resource, type, fence, acquired_at, heartbeat_at, expires_at, use"
-        values = "'{}', 'b', 'worker', 0, 'default', 'noop', 0, now(), now(), now(), {}"
+        values = "'{}', 'b', 'worker', 0, 'default', 'noop', {fence}, now(), now(), now(), {}"
         insertion = f"INSERT INTO leases ({columns}) VALUES ({values})"
-        _blocks(looker, insertion.format("a", uses[0]))  # a new session looks at the catalogue, too
-        assert _blocks(looker, insertion.format("b", uses[0] + 1)) < FEW
+        _blocks(looker, insertion.format("a", uses[0], fence=-1))  # a new session looks at the catalogue, too
+        assert _blocks(looker, insertion.format("b", uses[0] + 1, fence=-2)) < FEW
         lanes = _LANES["postgres"].replace("INDEXED BY jobs_ready", "")
         assert _blocks(looker, lanes) < FEW
 

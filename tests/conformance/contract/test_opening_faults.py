@@ -16,6 +16,7 @@ from holdbeat.domain.concurrency import ConcurrencyPolicy
 from holdbeat.domain.errors import HoldbeatError, StoreBusy, StoreDown, StoreRefused
 from holdbeat.domain.ids import IdSource
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.maintenance import inspection
 from holdbeat.store.opening import open_store
 from holdbeat.store.transaction import StoreTerms, Transaction
 from tests.conformance.acts import open_at
@@ -57,6 +58,20 @@ def test_a_statement_that_takes_too_long_is_not_called_a_database_out_of_reach(s
     with pytest.raises(StoreBusy, match="statement timeout") as busy:
         store.write_sync(slow)
     assert busy.value.code == "statement_timeout"
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_a_look_at_the_schema_waits_for_no_lock_for_ever_and_says_what_it_waited_for(
+    store: PersistenceAdapter, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "ANSWER_WITHIN_S", 0.2)
+    with psycopg.connect(store_url) as other:
+        other.execute("LOCK TABLE schema_migrations IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(StoreBusy, match="holds locks") as busy:
+            inspection.schema_state(store_url)
+        assert busy.value.code == "statement_timeout"
+        other.rollback()
+    assert not inspection.schema_state(store_url).pending
 
 
 @pytest.mark.rule("DRV-01")

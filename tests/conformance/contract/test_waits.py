@@ -59,8 +59,9 @@ def waiting(name: str = "go", number: int = 1, timeout_s: float | None = None) -
 
 def wait_of(taken: Claim, name: str = "go", number: int = 1) -> SignalWait:
     lease = taken.lease
-    chain = job_of_claim(taken).chain_id
-    return SignalWait(lease.id, lease.worker_id, lease.fence, chain, f"$signal:{name}", name, number)
+    job = job_of_claim(taken)
+    key = f"$signal:{name}"
+    return SignalWait(lease.id, lease.worker_id, lease.fence, job.id, job.chain_id, key, name, number)
 
 
 def tip(store: PersistenceAdapter, job_id: str) -> Job:

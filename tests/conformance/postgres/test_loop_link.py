@@ -77,7 +77,8 @@ def test_one_caller_needs_no_thread_and_its_job_is_committed(
     assert stored(other)[-5:] == [job.id for job in jobs]
     assert [job.params for job in jobs] == [{"n": number} for number in range(5)]
     assert count(other, "events", "name = 'job.queued'") == 7
-    assert all({"ready", "events"} <= topics for topics in told[:5])
+    # The listener's thread may tell of something else in between: that it listens now, for one.
+    assert len([topics for topics in told if {"ready", "events"} <= topics]) >= 5
     other.close()
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from holdbeat.api.request import HEADERS, ApiRequest
-from holdbeat.api.routes import CURSOR, ID_OR_NAME, IF_MATCH, LIMIT, TEXT, Parameter, Routes
+from holdbeat.api.routes import CURSOR, ID_OR_NAME, IF_MATCH, LIMIT, NAME, TEXT, Parameter, Routes
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupStatus
 from holdbeat.domain.job import JobStatus
@@ -23,6 +23,7 @@ from holdbeat.schemas.durable import (
     SignalRequest,
     Step,
 )
+from holdbeat.schemas.field_bounds import LONGEST_KEY
 from holdbeat.schemas.jobs import (
     BulkCancelRequest,
     BulkResult,
@@ -57,7 +58,7 @@ group_routes = Routes("job groups")
 _KEY = Parameter(
     "Idempotency-Key",
     "The same key with the same request finds the same job again; with another request it is a 409.",
-    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$"},
     place="header",
 )
 _HEADER_KEY = re.compile(r"[!-~]{1,255}")
@@ -185,7 +186,7 @@ job_routes.operation(
 queue_routes.operation(
     "GET", "/api/queue", jobs.get_queue, answers={200: QueuePage},
     parameters=(
-        Parameter("resource", "Only jobs on this resource.", {"type": "string", "minLength": 1, "maxLength": 200}),
+        Parameter("resource", "Only jobs on this resource.", NAME),
         LIMIT,
         CURSOR,
     ),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdbeat.api.routes import Routes
+from holdbeat.api.routes import NAME, Routes
 from holdbeat.operations import limits
 from holdbeat.schemas.base import Items
 from holdbeat.schemas.limits import Limit, LimitChange
 
-routes = Routes("limits", path_id={"type": "string", "minLength": 1, "maxLength": 200, "description": "The name."})
+routes = Routes("limits", path_id={**NAME, "description": "The name."})
 
 routes.operation("GET", "/api/limits", limits.list_limits, answers={200: Items[Limit]})
 routes.operation("PUT", "/api/limits/{id}", limits.set_limit, body=LimitChange, answers={200: Limit})

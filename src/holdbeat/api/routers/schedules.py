@@ -13,6 +13,7 @@ from holdbeat.domain.occurrence import OccurrenceStatus
 from holdbeat.operations import endpoint_test
 from holdbeat.operations.kinds import methods_of
 from holdbeat.schemas.base import Page
+from holdbeat.schemas.field_bounds import MOST_PREVIEWED
 from holdbeat.schemas.schedules import (
     BulkPauseRequest,
     BulkResumeRequest,
@@ -47,7 +48,7 @@ _ORDER = Parameter(
     "order", "newest first, or those that run next first.", {"type": "string", "enum": ["newest", "next_run"]}
 )
 _STATUS = Parameter("status", "Only these outcomes.", {"enum": list(OccurrenceStatus)}, is_multiple=True)
-_COUNT = Parameter("n", "How many.", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 10})
+_COUNT = Parameter("n", "How many.", {"type": "integer", "minimum": 1, "maximum": MOST_PREVIEWED, "default": 10})
 
 
 def _add(routes: Routes, namespace: str, schema: Any, request: Any, change: Any, filters: list[Parameter]) -> None:

@@ -10,6 +10,7 @@ from holdbeat.api.routers.logs import EVENT_STREAM, streamed
 from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
 from holdbeat.domain.errors import Invalid
 from holdbeat.operations import system
+from holdbeat.operations.checks import check_id_filter
 from holdbeat.schemas.base import Items, Page
 from holdbeat.schemas.system import AttentionItem, Event, JobType, SeenRequest, Stats, Worker
 from holdbeat.store.reads.event_log import read_events
@@ -75,7 +76,7 @@ async def stream_events(request: ApiRequest) -> Response:
         raise Invalid("after and cursor mean the same; give one of them.", code="duplicate_parameter", field="cursor")
     after = request.header("last-event-id") or request.text("after") or cursor
     names = frozenset(request.texts("name")) or None
-    job_id = request.id_filter("job_id")
+    job_id = check_id_filter(request.text("job_id"), "job_id")
     if "application/json" in request.request.headers.get("accept", ""):
         limit = request.whole("limit", None, 1, 500)
         return answer(

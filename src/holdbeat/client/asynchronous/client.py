@@ -74,7 +74,7 @@ class AsyncClient(JobMethods, SystemMethods, AsyncTransport):
         """
         until = self.deadline(timeout_s)
         while True:
-            # Whatever the stream says, comments included, is a reason to look: none is needed to come.
+            # The job is read after every message, keep-alive comments included, so no single event has to arrive.
             async with aclosing(self.messages("/api/events", query={"job_id": job_id}, until=until)) as messages:
                 try:
                     async for _ in messages:

@@ -17,7 +17,15 @@ from typing import Any
 
 import httpx2
 
-from holdbeat.client.http_forms import headers_of, query_of, retry_after, server_url, trust_of, unreachable
+from holdbeat.client.http_forms import (
+    headers_of,
+    query_of,
+    retry_after,
+    server_url,
+    trace_headers,
+    trust_of,
+    unreachable,
+)
 from holdbeat.client.messages import COMMENT, Message, MessageReader
 from holdbeat.client.method import AsyncCaller
 from holdbeat.client.problem import ProblemError
@@ -102,7 +110,7 @@ class AsyncTransport(AsyncCaller):
         timeout_s: float | None = -1.0,
     ) -> bytes:
         """The same with the answer as bytes."""
-        all_headers = dict(headers or {})
+        all_headers = {**trace_headers(), **(headers or {})}
         content = None
         if body is not None:
             content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
@@ -189,7 +197,7 @@ class AsyncTransport(AsyncCaller):
 
     async def one_stream(self, path: str, body: Any) -> AsyncGenerator[Message, None]:
         """The messages of the answer to one request, which is not sent again; one that is a problem is raised."""
-        headers = {"Accept": "text/event-stream", "Content-Type": "application/json"}
+        headers = {**trace_headers(), "Accept": "text/event-stream", "Content-Type": "application/json"}
         content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         timeout = httpx2.Timeout(self._timeout_s, read=SILENCE_S)
         try:

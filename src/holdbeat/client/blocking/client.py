@@ -75,7 +75,7 @@ class Client(JobMethods, SystemMethods, Transport):
         """
         until = self.deadline(timeout_s)
         while True:
-            # Whatever the stream says, comments included, is a reason to look: none is needed to come.
+            # The job is read after every message, keep-alive comments included, so no single event has to arrive.
             with closing(self.messages("/api/events", query={"job_id": job_id}, until=until)) as messages:
                 try:
                     for _ in messages:

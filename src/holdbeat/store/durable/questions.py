@@ -6,7 +6,6 @@ to wait for the answer holds the same lock, as with signals.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,24 +14,16 @@ from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.params import dumps
 from holdbeat.domain.waits import Question, WaitKind, check_answer, check_question
-from holdbeat.store.durable.continuing import open_waiting
-from holdbeat.store.durable.signals import unfinished_jobs
-from holdbeat.store.durable.steps import lease_gone
+from holdbeat.store.durable.signals import open_if, unfinished_jobs
+from holdbeat.store.durable.steps import ChainCall, keep_outcome, lease_gone, lock_lease, outcome_of
 from holdbeat.store.reads.questions import read_questions
 from holdbeat.store.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question, and the lease under which a handler asks it."""
+class Asked(ChainCall):
+    """A question of a handler. The chain keeps its id."""
 
-    lease_id: str
-    worker_id: str
-    fence: int
-    job_id: str
-    root_id: str
-    key: str
-    """The name under which the chain keeps which question it is."""
     question: str
     choices: Sequence[Any] | None = None
     schema: dict[str, Any] | None = None
@@ -40,17 +31,11 @@ class Asked:
 
 def ask_question(tx: Transaction, asked: Asked) -> dict[str, Any]:
     """How a question stands, asked now or by an earlier run of the chain: {id, is_answered, answer}."""
-    held = tx.rows(
-        "SELECT id FROM leases WHERE id = :id AND worker_id = :worker AND fence = :fence FOR KEY SHARE",
-        id=asked.lease_id,
-        worker=asked.worker_id,
-        fence=asked.fence,
-    )
-    if not held:
+    if not lock_lease(tx, asked):
         raise lease_gone(asked.key)
-    kept = tx.one("SELECT value FROM steps WHERE root_id = :id AND name = :key", id=asked.root_id, key=asked.key)
+    kept = outcome_of(tx, asked)
     if kept is not None:
-        question = _question(tx, json.loads(kept[0])["question_id"])
+        question = _question(tx, kept["question_id"])
         return {"id": question.id, "is_answered": question.answered_at is not None, "answer": question.answer}
     check_question(asked.question, asked.choices, asked.schema)
     question_id = tx.new_id()
@@ -61,12 +46,7 @@ def ask_question(tx: Transaction, asked: Asked) -> dict[str, Any]:
         ("id", "root_id", "question", "choices", "schema", "asked_at"),
         [(question_id, asked.root_id, asked.question, choices, schema, tx.now)],
     )
-    text = dumps({"question_id": question_id})
-    tx.insert(
-        "steps",
-        ("root_id", "name", "value", "size", "started_at", "duration_s", "run_id", "kept_at"),
-        [(asked.root_id, asked.key, text, len(text), tx.now, 0.0, asked.lease_id, tx.now)],
-    )
+    keep_outcome(tx, asked, {"question_id": question_id})
     tx.record(events.QUESTION_ASKED, job_id=asked.job_id, question_id=question_id)
     return {"id": question_id, "is_answered": False, "answer": None}
 
@@ -94,16 +74,8 @@ def answer_question(tx: Transaction, question_id: str, answer: Any, answered_by:
         now=tx.now,
     )
     tx.record(events.QUESTION_ANSWERED, job_id=unfinished[-1][0], question_id=question_id, by=answered_by)
-    waiting = [job_id for job_id, status, waits in unfinished if status == "QUEUED" and _waits_for(waits, question_id)]
-    if waiting:
-        open_waiting(tx, waiting)
+    open_if(tx, unfinished, lambda wait: wait["kind"] == WaitKind.QUESTION and wait["question_id"] == question_id)
     return _question(tx, question_id)
-
-
-def _waits_for(waits: str | None, question_id: str) -> bool:
-    return any(
-        wait["kind"] == WaitKind.QUESTION and wait["question_id"] == question_id for wait in json.loads(waits or "[]")
-    )
 
 
 def _question(tx: Transaction, question_id: str) -> Question:

@@ -7,17 +7,19 @@ wait for it holds the same lock, so none is lost between the look and the wait, 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from holdbeat.domain import events
+from holdbeat.domain.bounds import check_printable_name
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.params import dumps
-from holdbeat.domain.waits import WaitKind, check_payload, check_signal_name
+from holdbeat.domain.waits import WaitKind, check_payload
 from holdbeat.store.durable.continuing import open_waiting
-from holdbeat.store.durable.steps import lease_gone
+from holdbeat.store.durable.steps import ChainCall, lease_gone, lock_lease, outcome_of
 from holdbeat.store.transaction import Row, Transaction
 
 
@@ -33,21 +35,16 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class SignalWait:
-    """Where a handler waits, and the lease under which it does."""
+class SignalWait(ChainCall):
+    """A wait of a handler for a signal."""
 
-    lease_id: str
-    worker_id: str
-    fence: int
-    root_id: str
-    key: str
     name: str
     number: int
 
 
 def send_signal(tx: Transaction, job_id: str, name: str, payload: Any = None, sent_by: str | None = None) -> Signal:
     """Stores a signal to the chain of a job, and opens the job that waits for it. An ended chain is a Conflict."""
-    check_signal_name(name)
+    check_printable_name(name, "signal")
     check_payload(payload)
     row = tx.one("SELECT COALESCE(root_id, id) FROM jobs WHERE id = :id", id=job_id)
     if row is None:
@@ -70,9 +67,11 @@ def send_signal(tx: Transaction, job_id: str, name: str, payload: Any = None, se
         [(root_id, name, number, dumps(payload), sent_by, tx.now)],
     )
     tx.record(events.SIGNAL_SENT, job_id=unfinished[-1][0], signal=name, number=number, sent_by=sent_by)
-    waiting = [row[0] for row in unfinished if _waits_for(row, name, number)]
-    if waiting:
-        open_waiting(tx, waiting)
+    open_if(
+        tx,
+        unfinished,
+        lambda wait: wait["kind"] == WaitKind.SIGNAL and wait["name"] == name and wait["number"] <= number,
+    )
     return Signal(root_id, name, number, tx.now)
 
 
@@ -93,18 +92,20 @@ def _unfinished(tx: Transaction, root_id: str) -> list[Row]:
     )
 
 
-def _waits_for(row: Row, name: str, number: int) -> bool:
-    _, status, waits = row
-    return status == "QUEUED" and any(
-        wait["kind"] == WaitKind.SIGNAL and wait["name"] == name and wait["number"] <= number
-        for wait in json.loads(waits or "[]")
-    )
+def open_if(tx: Transaction, unfinished: list[Row], is_over: Callable[[dict[str, Any]], bool]) -> None:
+    """Opens those of the unfinished jobs that have a wait which is over."""
+    waiting = [
+        job_id
+        for job_id, status, waits in unfinished
+        if status == "QUEUED" and any(is_over(wait) for wait in json.loads(waits or "[]"))
+    ]
+    if waiting:
+        open_waiting(tx, waiting)
 
 
 def look_for_signal(tx: Transaction, wait: SignalWait) -> dict[str, Any]:
     """How a wait stands: {payload}, {timed_out}, or {until} when it will be over (None: no end of its own)."""
-    row = tx.one("SELECT value FROM steps WHERE root_id = :id AND name = :key", id=wait.root_id, key=wait.key)
-    kept = json.loads(row[0]) if row else {}
+    kept = outcome_of(tx, wait) or {}
     if kept.get("timed_out"):
         return {"timed_out": True}
     signal = tx.one(
@@ -121,13 +122,7 @@ def look_for_signal(tx: Transaction, wait: SignalWait) -> dict[str, Any]:
 
 def give_up_waiting(tx: Transaction, wait: SignalWait) -> dict[str, Any]:
     """Keeps that the wait has timed out, unless its signal has come in the meantime."""
-    held = tx.rows(
-        "SELECT id FROM leases WHERE id = :id AND worker_id = :worker AND fence = :fence FOR KEY SHARE",
-        id=wait.lease_id,
-        worker=wait.worker_id,
-        fence=wait.fence,
-    )
-    if not held:
+    if not lock_lease(tx, wait):
         raise lease_gone(wait.key)
     standing = look_for_signal(tx, wait)
     if "until" not in standing:

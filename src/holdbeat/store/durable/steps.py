@@ -7,10 +7,12 @@ Steps of handlers that wait at the same time are written by one statement in one
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.params import dumps
 from holdbeat.domain.steps import Step
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.work import CoalescedInsert
@@ -28,6 +30,19 @@ class StepEntry(NamedTuple):
     """JSON."""
     started_at: datetime
     duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChainCall:
+    """What a handler asks for once in its chain, and the lease under which it does."""
+
+    lease_id: str
+    worker_id: str
+    fence: int
+    job_id: str
+    root_id: str
+    key: str
+    """The name under which the chain keeps the outcome."""
 
 
 class LeaseGone(Conflict):
@@ -78,6 +93,33 @@ An entry whose lease is gone is refused with LeaseGone.
 
 def lease_gone(name: str) -> LeaseGone:
     return LeaseGone(f"The step {name!r} was refused: the lease of this run is gone, and another run may have begun.")
+
+
+def lock_lease(tx: Transaction, call: ChainCall) -> bool:
+    """Whether the lease is still held. If it is, recovery cannot end it before this transaction has ended."""
+    rows = tx.rows(
+        "SELECT id FROM leases WHERE id = :id AND worker_id = :worker AND fence = :fence FOR KEY SHARE",
+        id=call.lease_id,
+        worker=call.worker_id,
+        fence=call.fence,
+    )
+    return bool(rows)
+
+
+def outcome_of(tx: Transaction, call: ChainCall) -> dict[str, Any] | None:
+    """What the chain has kept under the key of a call; None if it has kept nothing."""
+    row = tx.one("SELECT value FROM steps WHERE root_id = :id AND name = :key", id=call.root_id, key=call.key)
+    return None if row is None else json.loads(row[0])
+
+
+def keep_outcome(tx: Transaction, call: ChainCall, outcome: dict[str, Any]) -> None:
+    """Keeps what a call has come to, for later attempts of the chain."""
+    text = dumps(outcome)
+    tx.insert(
+        "steps",
+        ("root_id", "name", "value", "size", "started_at", "duration_s", "run_id", "kept_at"),
+        [(call.root_id, call.key, text, len(text), tx.now, 0.0, call.lease_id, tx.now)],
+    )
 
 
 def kept_values(tx: Transaction, root_id: str) -> dict[str, str]:

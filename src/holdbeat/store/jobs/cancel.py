@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import Job, JobStatus
+from holdbeat.schemas.field_bounds import LONGEST_REASON
 from holdbeat.store.jobs.end_runs import apply_consequences, lock_groups_and_schedules
 from holdbeat.store.queue.cancelled import mark_cancelled
 from holdbeat.store.reads.chains import tip_of
@@ -18,8 +19,6 @@ from holdbeat.store.reads.jobs import load_job, locked_jobs
 from holdbeat.store.reads.rows import JOB, job_of
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
-
-LONGEST_REASON = 500
 
 
 def cancel_job(tx: Transaction, job_id: str, reason: str | None = None) -> Job:

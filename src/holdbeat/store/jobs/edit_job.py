@@ -16,8 +16,9 @@ from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.params import check_json, check_labels, dumps
+from holdbeat.schemas.field_bounds import PRIORITY_MAX
 from holdbeat.store.durable.continuing import move_sleep
-from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
+from holdbeat.store.queue.ageing import counted_from
 from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.queue.labels import replace_labels
 from holdbeat.store.reads.chains import no_job, tip_of

@@ -13,7 +13,7 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.job import PREEMPTS, NewJob
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.uniform_batch import UniformSubmissions, distinct_items
-from holdbeat.store.queue.ageing import PRIORITY_MAX
+from holdbeat.schemas.field_bounds import PRIORITY_MAX
 from holdbeat.store.queue.enqueue import Enqueued, single_insert, uniform_insert
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.single_insert import SingleInsert, UniformInsert

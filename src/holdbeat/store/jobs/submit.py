@@ -13,8 +13,9 @@ from holdbeat.domain.dependencies import OnUpstream, Upstream
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
 from holdbeat.domain.group import GroupMode, JobGroup, OnFailure, ThenWhen
 from holdbeat.domain.job import Hold, Job, NewJob
-from holdbeat.domain.submission import LONGEST_NAME, Submission
+from holdbeat.domain.submission import Submission
 from holdbeat.domain.uniform_batch import UniformSubmissions, distinct_items
+from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.dependencies.linking import NewEdges, known_upstreams, link
 from holdbeat.store.jobs.single_job import single_job, uniform_jobs
 from holdbeat.store.jobs.unique import enqueue_unique

@@ -158,7 +158,7 @@ def restore(
         copy_database(backup, made, progress, read_only=True)
         copied = _put_back_artifacts(made, artifacts_of(backup), Path(artifact_dir or artifacts_of(target)), progress)
         sync(made)
-        # That took its time. Another process may have begun to use the path meanwhile.
+        # The copy took time. Another process may have started to use the path meanwhile.
         with _alone_with(target):
             is_there = _may_take_place(target, force)
             _mark_the_dead(made, Path(f"{target}-run"))

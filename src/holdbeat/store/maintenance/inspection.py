@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdbeat.domain.errors import SettingsError, StoreDown, StoreRefused
-from holdbeat.domain.store_url import check_postgres_url, not_understood, unreadable_url
+from holdbeat.domain.errors import StoreBusy, StoreDown, StoreRefused
+from holdbeat.domain.store_url import check_postgres_url, driver_missing, not_understood, unreadable_url
 from holdbeat.store.migrate import Migration, migrations, pending
 from holdbeat.store.opening import sqlite_path
 from holdbeat.store.transaction import Transaction
@@ -44,6 +44,8 @@ def _state(engine: str, rows: Rows) -> SchemaState:
     return SchemaState(engine, applied, tuple(left))
 
 
+ANSWER_WITHIN_S = 60.0
+"""As long as a statement of the store may take: without a limit a lock would hold up the look until it is released."""
 _SELECT = "SELECT version, name, checksum, applied_at FROM schema_migrations ORDER BY version"
 
 
@@ -78,18 +80,22 @@ def _of_postgres(url: str) -> Rows:
 
         from holdbeat.store.postgres.database import StoreConnection
     except ImportError as error:
-        raise SettingsError(
-            "PostgreSQL needs its driver: install it with pip install 'holdbeat[postgres]'.", field="store"
-        ) from error
+        raise driver_missing() from error
     check_postgres_url(url)
     try:
         with StoreConnection.connect(url, connect_timeout=5, application_name="holdbeat") as connection:
+            connection.execute(f"SET LOCAL statement_timeout = {int(ANSWER_WITHIN_S * 1000)}".encode())
             row = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
             if row is None or not row[0]:
                 return []
             return [(int(v), str(n), str(c), str(a)) for v, n, c, a in connection.execute(_SELECT)]
     except psycopg.ProgrammingError:
         raise unreadable_url() from None
+    except psycopg.errors.QueryCanceled as error:
+        raise StoreBusy(
+            f"The database did not answer in time ({error}). Look for what holds locks there, then try again.",
+            code="statement_timeout",
+        ) from error
     except psycopg.OperationalError as error:
         raise StoreDown(f"The database cannot be reached ({error}). Check --store and that the server runs.") from error
 

@@ -41,7 +41,7 @@ class Calls:
         with self._lock:
             self._waiting += works
             for verb in {work.verb for work in works}:
-                # Whoever has one of its kind under way will take it: no thread need wake up for it.
+                # A thread that runs a call of the same verb takes it next: no other thread has to wake up.
                 if not (self._is_watched and verb in self._begun):
                     self._wake_one()
 

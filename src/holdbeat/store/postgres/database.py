@@ -32,8 +32,10 @@ _TERMS = {
     "jit": "off",
     "plan_cache_mode": "auto",
 }
-_SESSION = "; ".join(f"SET {name} = '{value}'" for name, value in _TERMS.items())
-_LOCAL = "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _TERMS.items())
+_WRITING_TERMS = {**_TERMS, "seq_page_cost": "20"}
+"""While a table is young PostgreSQL reads the whole of it rather than seek a few rows, and keeps that plan as it grows,
+until the next ANALYZE: a claim or a batch of results then reads every job there ever was. `enable_seqscan = off` would
+spoil the plans of statements that have to read a whole table: their other costs are lost beside it."""
 
 
 class StoreConnection(psycopg.Connection[Row]):
@@ -41,6 +43,8 @@ class StoreConnection(psycopg.Connection[Row]):
 
     is_pooled = False
     """Whether something in between, such as PgBouncer, may give each transaction another session of the server."""
+    terms: Mapping[str, str] = _TERMS
+    """Our settings."""
     statements: Statements
 
     def use_transactions_only(self) -> None:
@@ -58,7 +62,8 @@ class StoreConnection(psycopg.Connection[Row]):
         """Begins a transaction with our settings, which a pooled session does not have of itself."""
         pipeline.send(f"BEGIN {mode}")
         if self.is_pooled:
-            pipeline.send(_LOCAL)
+            settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in self.terms.items())
+            pipeline.send(f"SELECT {settings}")
 
 
 class _CleanUpErrors(logging.Filter):
@@ -82,7 +87,7 @@ for _name in ("psycopg", "psycopg.transaction"):
     logging.getLogger(_name).addFilter(_CleanUpErrors())
 
 
-def connect(url: str) -> StoreConnection:
+def connect(url: str, *, reads_only: bool = False) -> StoreConnection:
     """A connection with our settings."""
     connection = StoreConnection.connect(
         url,
@@ -95,21 +100,23 @@ def connect(url: str) -> StoreConnection:
     connection.adapters.register_loader("json", TextLoader)
     connection.use_transactions_only()
     connection.statements = Statements(connection)
+    connection.terms = _TERMS if reads_only else _WRITING_TERMS
     if not connection.is_pooled:
-        connection.execute(_SESSION.encode())
+        connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in connection.terms.items()).encode())
     return connection
 
 
 class Link:
     """One thread's connection: made when needed, dropped when broken."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, reads_only: bool = False) -> None:
         self._url = url
+        self._reads_only = reads_only
         self._connection: StoreConnection | None = None
 
     def get(self) -> StoreConnection:
         if self._connection is None or self._connection.closed:
-            self._connection = connect(self._url)
+            self._connection = connect(self._url, reads_only=self._reads_only)
         return self._connection
 
     def roll_back(self) -> None:

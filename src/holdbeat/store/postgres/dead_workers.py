@@ -11,7 +11,7 @@ from holdbeat.store.transaction import Transaction
 
 
 def dead_workers(tx: Transaction) -> frozenset[str]:
-    """Workers that have not ended by their own account, and whose processes were seen to be gone."""
+    """Workers that have not recorded their end and whose processes are gone."""
     own = this_process()
     if own is None:
         return frozenset()

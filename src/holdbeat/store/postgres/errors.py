@@ -15,7 +15,7 @@ LOST = (psycopg.OperationalError, psycopg.InterfaceError, *_SESSION_ENDED)
 """The connection is lost, or must be taken for lost."""
 
 READ_ONLY = pg.ReadOnlySqlTransaction
-"""The server only reads: it is a standby, or was told so. It may be promoted, or another one be found, in a moment."""
+"""The server is read-only: a standby, or set so. It may be promoted, or another server found, in a moment."""
 
 OUTAGES = (*LOST, READ_ONLY, StoreDown)
 

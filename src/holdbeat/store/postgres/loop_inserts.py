@@ -35,7 +35,7 @@ class PostgresLoopInserts(LoopInserts[A, T]):
         self._sql, self._single_sql, self._names = for_table(f"{verb.sql}{INSERTED}")
 
     def _begin(self, works: list[Work]) -> None:
-        # What was held for too long goes past those that wait for a lock on the connection.
+        # A batch that was held for too long does not wait for the lock on the connection.
         if self._in_use == self.at_once or (not self._in_use and self._link.reserve() is None):
             self._answer(works, None)
             return
@@ -58,11 +58,11 @@ class PostgresLoopInserts(LoopInserts[A, T]):
         self._in_use -= 1
         if not self._in_use:
             self._link.release()
-        # One row for each that was inserted. If that was not all, or nobody knows, a writer says what became of them.
+        # One row for each insert. If some are missing, or the answer is lost, a writer finds out what was stored.
         is_done = isinstance(answer, Answer) and len(answer.rows) == len(calls)
         self._answer(works, [self.verb.answer(call) for call in calls] if is_done else None)
 
     def close(self) -> None:
-        """A connection on which a closed loop has left something cannot be used any more."""
+        """Drops a connection on which a closed loop has left unanswered statements."""
         if self._in_use and self.loop.is_closed():
             self._link.abandon()

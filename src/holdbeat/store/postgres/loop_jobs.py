@@ -31,10 +31,10 @@ from holdbeat.store.work import Work, reply
 log = logging.getLogger("holdbeat.store")
 
 MOST_JOBS = 250
-"""Of one statement: the loop makes its text, and others wait meanwhile."""
+"""Jobs of one statement. The loop writes its text, and other tasks wait meanwhile."""
 
 Committed = Callable[[list[Row], datetime, float, bool], None]
-"""Is told the Events of a commit, the database's clock, when the statement was sent, and whether others were told."""
+"""Called with the Events of a commit, the database's clock, the time of sending, and whether others were woken."""
 
 
 @lru_cache(maxsize=256)
@@ -67,7 +67,7 @@ class LoopJobs(SingleJobs):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, works: list[Work]) -> bool:
-        """Has the jobs of calls of this event loop stored; False if they have to go to the writers."""
+        """Stores the jobs of calls of this event loop; False if the calls have to go to the writers."""
         verb: Any = works[0].verb
         if len(works) == 1 or getattr(verb, "uniform", None) is None or any(work.verb is not verb for work in works):
             return False
@@ -96,20 +96,11 @@ class LoopJobs(SingleJobs):
     async def _store(self, works: list[Work], insert: UniformInsert[Any], text: str, values: dict[str, Any]) -> None:
         asked = self._clock.monotonic()
         notice = self._wakeups.send_yourself(SINGLE_INSERT_TOPICS)
-        row: Row | None
         try:
-            row = await self.loop_link.execute(text, values, notice)
-        except ANSWERED:
-            row = None
+            row = await self._answer(insert, text, values, notice)
         except Exception as error:
-            if isinstance(error, psycopg.Error) and not isinstance(error, LOST):
-                row = None
-            else:
-                try:
-                    row = await asyncio.to_thread(self._store_again, insert, values)
-                except Exception as reason:
-                    reply([(work, reason) for work in works])
-                    return
+            reply([(work, error) for work in works])
+            return
         finally:
             self.loop_link.release()
         if row is None:
@@ -119,6 +110,18 @@ class LoopJobs(SingleJobs):
         created_at = to_millis(created_at)
         self.committed(_events(insert, created_at), database_clock, asked, notice is not None)
         reply(zip(works, insert.answers(positions, created_at), strict=True))
+
+    async def _answer(
+        self, insert: UniformInsert[Any], text: str, values: dict[str, Any], notice: str | None
+    ) -> Row | None:
+        """Executes the statement; None if the server refused it. If the answer is lost, stores the jobs again."""
+        try:
+            return await self.loop_link.execute(text, values, notice)
+        except ANSWERED:
+            return None
+        except Exception as error:
+            is_refused = isinstance(error, psycopg.Error) and not isinstance(error, LOST)
+        return None if is_refused else await asyncio.to_thread(self._store_again, insert, values)
 
     def _text(self, insert: UniformInsert[Any], *, is_checked: bool) -> str:
         types = self._types["jobs"]

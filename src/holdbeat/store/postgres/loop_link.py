@@ -23,7 +23,7 @@ from holdbeat.store.transaction import Row
 from holdbeat.store.work import set_results
 
 Ended = Callable[[Any], None]
-"""Is told an Answer or an error."""
+"""Called with an Answer or an error."""
 
 
 class LoopLink:
@@ -34,7 +34,7 @@ class LoopLink:
         self._pipeline: StatementPipeline | None = None
         """Of the connection, for all its life: what nobody waits for is answered before the next statement."""
         self._awaited: deque[tuple[Answer, Answer, Ended]] = deque()
-        """Of each statement under way what ends it, what it answers, and who is told."""
+        """For each statement under way: the answer that ends it, its own answer, and the callback."""
         self._idle_loop: IdleLoop | None = None
         """Of the loop that executed a statement last."""
         self._watched: tuple[asyncio.AbstractEventLoop, int] | None = None
@@ -75,7 +75,7 @@ class LoopLink:
         try:
             return (await done).fetchone()
         except asyncio.CancelledError as error:
-            # Whatever the server still answers must not reach the next one.
+            # A late answer of the server must not reach the next statement.
             self._lose(error)
             raise
 
@@ -145,7 +145,7 @@ class LoopLink:
             ended(error)
 
     def abandon(self) -> None:
-        """Ends the connection of a user who is gone with its loop, and gives it back."""
+        """Closes the connection of a caller whose loop is closed, and releases it."""
         assert self._connection is not None
         self._awaited.clear()
         self._watched = None

@@ -19,7 +19,7 @@ from holdbeat.store.transaction import Row
 T = TypeVar("T")
 
 _STATUS = "SELECT CASE WHEN pg_is_in_recovery() THEN 'in progress' ELSE pg_xact_status(%s::xid8) END"
-"""A standby may not have read of the transaction yet."""
+"""A standby may not have replayed the transaction yet."""
 
 
 def was_committed(link: Link, xid: str, written: Sequence[Row], clock: Clock, timeout_s: Callable[[], float]) -> bool:

@@ -1,7 +1,6 @@
 """Transactions on PostgreSQL that stay open, and what they cost.
 
-PostgreSQL keeps every row that an open transaction could still see. A claim leaves the entry of its job behind at the
-head of the index of the queue, so while one transaction stays open each claim steps over more of them.
+PostgreSQL keeps every row that an open transaction could still see: those of all jobs and leases since it began.
 """
 
 from __future__ import annotations
@@ -44,6 +43,6 @@ def open_reader(tx: Transaction) -> OpenReader | None:
         sessions.append(f"process {pid} ({program}{host}, {state}) for {open_s / 60:.0f} min")
     return OpenReader(
         f"Transactions on this database stay open: {'; '.join(sessions)}. Until they end PostgreSQL keeps the rows of "
-        "all jobs that have started since, and claims get slower.",
+        "all jobs that have started since, and its tables grow.",
         "Wait for a backup; end anything else, with SELECT pg_terminate_backend(pid) if its program does not.",
     )

@@ -220,7 +220,7 @@ class PostgresStore(PersistenceAdapter):
     # --- the threads -------------------------------------------------------------------------------------
 
     def _loop(self, calls: Calls, read_only: bool) -> None:
-        link = Link(self.url)
+        link = Link(self.url, reads_only=read_only)
         perform = self._read if read_only else self._write
         taken: list[Work] | None = None
         while (taken := calls.take(taken[0] if taken else None)) is not None:

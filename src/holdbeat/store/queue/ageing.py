@@ -11,9 +11,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdbeat.domain.job import Hold
+from holdbeat.schemas.field_bounds import PRIORITY_MAX
 from holdbeat.store.transaction import Row, Transaction
 
-PRIORITY_MAX = 100
 AT_ONCE = 1000
 """Jobs that are raised or promoted by one statement. The bound is for PostgreSQL, which then goes by the index; the
 statement is repeated until nothing is left to do."""

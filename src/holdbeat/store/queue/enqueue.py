@@ -21,7 +21,8 @@ from holdbeat.domain.json_text import json_text
 from holdbeat.domain.params import dumps
 from holdbeat.domain.uniform_batch import PreparedKind, UniformJobs, distinct_items
 from holdbeat.domain.views import UniformJobText, job_json
-from holdbeat.store.queue.ageing import PRIORITY_MAX, counted_from
+from holdbeat.schemas.field_bounds import PRIORITY_MAX
+from holdbeat.store.queue.ageing import counted_from
 from holdbeat.store.queue.labels import add_labels
 from holdbeat.store.reads.columns import copier, row_writer
 from holdbeat.store.reads.rows import JOB, job_of, policy_text

@@ -11,6 +11,7 @@ from datetime import datetime
 from holdbeat.domain import events
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.submission import check_resource
+from holdbeat.schemas.field_bounds import LONGEST_REASON
 from holdbeat.store.pausing import EVERYTHING, wait_for_claims
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -34,7 +35,7 @@ def pause(tx: Transaction, resource: str | None = None, *, by: str | None = None
     """
     name = _name(resource)
     if reason is not None:
-        check_line(reason, "reason", 500)
+        check_line(reason, "reason", LONGEST_REASON)
     wait_for_claims(tx)
     made = tx.rows(
         "INSERT INTO queue_pauses (resource, paused_at, paused_by, reason) VALUES (:name, :now, :by, :reason) "

@@ -19,7 +19,7 @@ from holdbeat.domain.schema import matches
 from holdbeat.domain.submission import Layer, Submission, merged
 from holdbeat.domain.title import job_title
 from holdbeat.domain.uniform_batch import PreparedKind, UniformJobs, UniformSubmissions, distinct_items
-from holdbeat.store.queue.ageing import PRIORITY_MAX
+from holdbeat.schemas.field_bounds import PRIORITY_MAX
 from holdbeat.store.queue.job_types import AnnouncedType, Catalogue
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.tracing import submit_span

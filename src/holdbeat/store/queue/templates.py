@@ -17,7 +17,6 @@ from holdbeat.domain.job import JobTemplate
 from holdbeat.domain.params import check_labels, check_text, dumps
 from holdbeat.domain.redaction import refuse_marks
 from holdbeat.domain.submission import (
-    LONGEST_NAME,
     check_cancel_grace,
     check_params,
     check_priority,
@@ -26,9 +25,10 @@ from holdbeat.domain.submission import (
     check_timeout,
     check_webhook_url,
 )
+from holdbeat.schemas.field_bounds import LONGEST_DESCRIPTION, LONGEST_NAME
 from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.reads.columns import optional, row_writer
-from holdbeat.store.reads.ids import SHORTEST_BESIDE_NAMES, id_by_part
+from holdbeat.store.reads.ids import row_by_name
 from holdbeat.store.reads.rows import TEMPLATE, TEMPLATE_FIELDS, template_of
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -60,7 +60,7 @@ _NULLABLE: dict[str, Callable[[Any, str], Any]] = {
     "timeout_s": check_timeout,
     "cancel_grace_s": check_cancel_grace,
     "webhook_url": check_webhook_url,
-    "description": lambda value, field: check_text(value, field, 5000, min_length=0, multiline=True),
+    "description": lambda value, field: check_text(value, field, LONGEST_DESCRIPTION, min_length=0, multiline=True),
 }
 
 
@@ -83,20 +83,14 @@ def create_template(tx: Transaction, fields: Mapping[str, Any]) -> JobTemplate:
 
 def get_template(tx: Transaction, reference: str, *, locked: bool = False) -> JobTemplate:
     """A template by its name, its id or a part of the id, or NotFound."""
-    template = find_template(tx, reference, locked=locked)
-    if template is None and (whole := id_by_part(tx, "job template", reference, SHORTEST_BESIDE_NAMES)) is not None:
-        template = find_template(tx, whole, locked=locked)
-    if template is None:
+    row = row_by_name(tx, "job template", TEMPLATE, reference, locked=locked, by_part=True)
+    if row is None:
         raise NotFound(f"There is no job template {reference[:LONGEST_NAME]!r}.")
-    return template
+    return template_of(tx, row)
 
 
-def find_template(tx: Transaction, reference: str, *, locked: bool = False) -> JobTemplate | None:
-    column = "id" if is_id(reference) else "name"
-    row = tx.one(
-        f"SELECT {TEMPLATE} FROM job_templates WHERE {column} = :reference{' FOR UPDATE' if locked else ''}",
-        reference=reference,
-    )
+def find_template(tx: Transaction, reference: str) -> JobTemplate | None:
+    row = row_by_name(tx, "job template", TEMPLATE, reference)
     return None if row is None else template_of(tx, row)
 
 

@@ -40,7 +40,7 @@ def _parsed(text: str) -> Any:
     if text == "{}":
         return {}
     try:
-        # What we wrote begins with its first brace, so the decoder's look for blanks can be left out.
+        # Stored JSON has no leading blanks, so the decoder need not skip any.
         return _scan(text, 0)[0]
     except StopIteration:
         return json.loads(text)

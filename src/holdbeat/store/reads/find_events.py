@@ -67,22 +67,22 @@ def find_events(
         return fitting[:limit], fitting[limit - 1].id if len(fitting) > limit else None
     named = ids_called(tx, search.text) if search.text else set()
     rare = sorted(set(search.names)) if search.names and set(HOT_EVENTS).isdisjoint(search.names) else None
-    found: list[Event] = []
+    matches: list[Event] = []
     looked_at = 0
     while looked_at < LOOKED_AT:
         page = newest_rare_events(tx, rare, before, AT_ONCE) if rare else newest_events(tx, before, AT_ONCE)
         for event in page:
             before = event.id
             if search.since is not None and event.at < search.since:
-                return found, None
+                return matches, None
             if search.fits(event, named):
-                found.append(event)
-                if len(found) == limit:
-                    return found, before
+                matches.append(event)
+                if len(matches) == limit:
+                    return matches, before
         if not page:
-            return found, None
+            return matches, None
         looked_at += len(page)
-    return found, before
+    return matches, before
 
 
 def _actor(event: Event) -> str:

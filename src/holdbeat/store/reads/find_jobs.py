@@ -52,26 +52,26 @@ def search_jobs(
     and still have a next one.
     """
     count = min(check_limit(limit), MOST)
-    given = refuse_unknown(filters, LIST_FILTERS)
-    cursors = Cursors("job_search", {**given, "q": text})
+    chosen = refuse_unknown(filters, LIST_FILTERS)
+    cursors = Cursors("job_search", {**chosen, "q": text})
     last = cursors.read(cursor, str)
     before = last[0] if last else None
-    jobs = find_jobs(tx, text, given, before=before, limit=count)
+    jobs = find_jobs(tx, text, chosen, before=before, limit=count)
     if len(jobs) == count:
         return Page(jobs, cursors.write(jobs[-1].id))
-    end = _end_of_window(tx, given, before)
+    end = _end_of_window(tx, chosen, before)
     return Page(jobs, None if end is None else cursors.write(end))
 
 
 def _end_of_window(tx: Transaction, filters: Mapping[str, Any], before: str | None) -> str | None:
     """The oldest job that a page looks at; None if there is no older one."""
-    found = job_conditions(tx, filters)
+    conditions = job_conditions(tx, filters)
     if before is not None:
-        found.add("j.id < :before", before=before)
+        conditions.add("j.id < :before", before=before)
     rows = tx.rows(
-        f"SELECT j.id FROM jobs AS j WHERE {found.where} ORDER BY j.id DESC LIMIT 2 OFFSET :looked_at",
+        f"SELECT j.id FROM jobs AS j WHERE {conditions.where} ORDER BY j.id DESC LIMIT 2 OFFSET :looked_at",
         looked_at=NEWEST - 1,
-        **found.params,
+        **conditions.params,
     )
     return rows[0][0] if len(rows) == 2 else None
 

@@ -174,7 +174,7 @@ def past_runs(tx: Transaction, schedule_ids: Sequence[str], most: int = OUTCOMES
 
 
 def runs_of(tx: Transaction, job_ids: Sequence[str]) -> dict[str, PastRun]:
-    """What became of these jobs."""
+    """The outcome of each of these jobs."""
     rows = tx.rows(
         "SELECT j.id, j.status, r.started_at, r.finished_at, r.error FROM jobs j LEFT JOIN job_runs r "
         "ON r.job_id = j.id WHERE j.id IN :ids",

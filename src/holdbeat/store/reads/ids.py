@@ -6,27 +6,20 @@ import re
 from typing import Final, Literal
 
 from holdbeat.domain.errors import Invalid
-from holdbeat.store.transaction import Transaction
+from holdbeat.domain.ids import is_id
+from holdbeat.store.transaction import Row, Transaction
 
 PART_OF_ID: Final = re.compile(r"[0-9a-f-]{4,36}")
 ENDINGS_READ = 50_000
 """The end of an id is looked for among the newest of that many rows: no index leads to it."""
 
-SHORTEST_BESIDE_NAMES = 8
+_SHORTEST_BESIDE_NAMES = 8
 """Of what has a name, so much of the id must be given: a word such as `cafe` is a name that does not exist."""
 
 Noun = Literal[
-    "job",
-    "job run",
-    "job group",
-    "reservation",
-    "question",
-    "webhook",
-    "delivery",
-    "API key",
-    "schedule",
+    "job", "job run", "job group", "reservation", "question", "webhook", "delivery", "API key", "schedule",
     "job template",
-]
+]  # fmt: skip
 _TABLES: Final[dict[Noun, str]] = {
     "job": "jobs",
     "job run": "job_runs",
@@ -60,3 +53,16 @@ def id_by_part(tx: Transaction, noun: Noun, part: str, shortest: int = 4) -> str
             f"More than one {noun} has {part[:36]} in its id. Give more of it.", code="ambiguous_id", field="id"
         )
     return rows[0][0] if rows else None
+
+
+def row_by_name(
+    tx: Transaction, noun: Noun, columns: str, reference: str, *, locked: bool = False, by_part: bool = False
+) -> Row | None:
+    """The row with this id or this name; `by_part` also finds it by a part of the id."""
+    column = "id" if is_id(reference) else "name"
+    lock = " FOR UPDATE" if locked else ""
+    query = f"SELECT {columns} FROM {_TABLES[noun]} WHERE {column} = :reference{lock}"
+    row = tx.one(query, reference=reference)
+    if row is None and by_part and (whole := id_by_part(tx, noun, reference, _SHORTEST_BESIDE_NAMES)) is not None:
+        return row_by_name(tx, noun, columns, whole, locked=locked)
+    return row

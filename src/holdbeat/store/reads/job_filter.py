@@ -15,6 +15,7 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.old_words import status_hint
 from holdbeat.domain.params import check_text
 from holdbeat.domain.run import ErrorKind
+from holdbeat.schemas.field_bounds import PRIORITY_MAX
 from holdbeat.store.reads.pagination import Conditions
 from holdbeat.store.transaction import Transaction
 
@@ -26,7 +27,6 @@ BULK_FILTERS = (*LIST_FILTERS, "ids")
 _SAME = ("type", "resource", "schedule_id", "group_id", "template_id", "parent_id")
 _OUTCOMES = (JobStatus.FAILED, JobStatus.SKIPPED, JobStatus.CANCELLED)
 _IDS_MAX = 10_000
-PRIORITY_MAX = 100
 
 
 def refuse_unknown(filters: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def locked_unfinished(tx: Transaction, ids: Sequence[str]) -> list[Job]:
     while ids:
         locked = locked_jobs(tx, ids)
         unfinished += [job for job in locked if not job.status.is_terminal]
-        # One that failed while we waited for its lock has left its place to its retry.
+        # A job that failed while we waited for its lock has been replaced by its retry.
         ids = [job.retried_by for job in locked if job.retried_by is not None]
     return unfinished
 

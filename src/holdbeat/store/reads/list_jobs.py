@@ -46,7 +46,7 @@ _LABELLED = {
 }
 """The jobs of a label, in the order of its index: the limit keeps PostgreSQL from walking over all jobs instead."""
 _FEW = 2000
-"""So many rows are sooner sorted than found among a million others."""
+"""Up to this many rows are sorted faster than they are found among a million others."""
 
 
 @dataclass(slots=True)

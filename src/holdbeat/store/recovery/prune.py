@@ -84,7 +84,7 @@ def noted_files(tx: Transaction) -> list[tuple[str, list[str]]]:
 
 @dataclass(frozen=True, slots=True)
 class FilesOnRecord:
-    """What the store knows of some runs, direct requests among them; the others it does not know."""
+    """What the store knows of these runs and direct requests; those it does not know are left out."""
 
     running: frozenset[str]
     ended: dict[str, set[str]]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from holdbeat.domain.capacity import Capacity
@@ -11,6 +13,15 @@ from holdbeat.store.limits.policies import PolicyView, work_of
 from holdbeat.store.limits.rates import rates_of
 from holdbeat.store.limits.turns import fair_pool
 from holdbeat.store.reads.rows import JOB, JOB_FIELDS
+from holdbeat.store.running.lane_floor import (
+    ENTRIES_READ,
+    MOST_FLOORS,
+    floor_params,
+    floors_of,
+    head_due_at,
+    keep_floors,
+    ranges,
+)
 from holdbeat.store.running.lane_walk import PARTITION, PLACE, WEIGHT, locked, next_part
 from holdbeat.store.running.lanes import Lane
 from holdbeat.store.running.partitions import WINDOW, first_by_partition
@@ -49,24 +60,44 @@ _ID, _POSITION, _CREATED_AT = map(JOB_FIELDS.index, ("id", "position", "created_
 
 _FIRST_OF_LANE = (
     "SELECT {columns} FROM jobs INDEXED BY jobs_ready "
-    "WHERE status = 'QUEUED' AND hold = 0 AND resource = {lane}resource AND type = {lane}type {weight}"
+    "WHERE status = 'QUEUED' AND hold = 0 AND resource = {lane}resource AND type = {lane}type {condition}"
     "ORDER BY effective_priority DESC, position, created_at, id LIMIT {lane}places"
 )
-_READ_LANE = _FIRST_OF_LANE.format(columns=JOB, lane=":", weight="")
-_READ_PLACES = _FIRST_OF_LANE.format(columns=PLACE, lane=":", weight="AND weight <= :heaviest ")
-_LOCK_PLACES = (
-    "SELECT c.* FROM rows(:lanes; resource text, type text, places int, heaviest int) AS lane, "
+_READ_LANE = _FIRST_OF_LANE.format(columns=JOB, lane=":", condition="")
+_READ_PLACES = _FIRST_OF_LANE.format(columns=PLACE, lane=":", condition="AND weight <= :heaviest ")
+
+
+def _locked_from_floors(columns: str, condition: str, floors: int) -> str:
+    """The first jobs of a lane on PostgreSQL, locked; the parts of the lane are read one after the other."""
+    parts = [
+        _FIRST_OF_LANE.format(columns=columns, lane=":", condition=f"{part}{condition}") + " FOR UPDATE SKIP LOCKED"
+        for part in ranges(floors)
+    ]
+    if not floors:
+        return parts[0]
+    return (
+        " UNION ALL ".join(f"SELECT * FROM ({part}) AS part{number}" for number, part in enumerate(parts))
+        + " LIMIT :places"
+    )
+
+
+_LOCK_PLACES = [
+    f"SELECT c.*, {ENTRIES_READ} FROM rows(:lanes; resource text, type text, places int, heaviest int) AS lane, "
     "LATERAL ("
-    + _FIRST_OF_LANE.format(columns=PLACE, lane="lane.", weight="AND weight <= lane.heaviest ")
-    + " FOR UPDATE SKIP LOCKED) AS c"
-)
-_START_LANE = (
-    "UPDATE jobs SET status = 'RUNNING', started_at = :now WHERE ctid = ANY(ARRAY("
-    f"{_FIRST_OF_LANE.format(columns='ctid', lane=':', weight='')} FOR UPDATE SKIP LOCKED)) "
-    f"RETURNING {JOB}, effective_priority, nextval('fences')"
-)
+    + _FIRST_OF_LANE.format(columns=PLACE, lane="lane.", condition="AND weight <= lane.heaviest ")
+    + " FOR UPDATE SKIP LOCKED) AS c",
+    *[_locked_from_floors(PLACE, "AND weight <= :heaviest ", floors) for floors in range(1, MOST_FLOORS + 1)],
+]
+"""By the number of floors: the first statement is for all lanes without any, the others are for one lane."""
+_START_LANE = [
+    "UPDATE jobs SET status = 'RUNNING', started_at = :now "
+    f"WHERE ctid = ANY(ARRAY({_locked_from_floors('ctid', '', floors)})) "
+    f"RETURNING {JOB}, (SELECT {ENTRIES_READ}), effective_priority, nextval('fences')"
+    for floors in range(MOST_FLOORS + 1)
+]
 """On PostgreSQL finding, locking and starting the jobs of one lane are one statement, by the place of their rows: they
-are locked, so it does not change. A job that was changed while the statement began is left to the next claim."""
+are locked, so it does not change. A job that was changed while the statement began is left to the next claim. By the
+number of floors."""
 _WINNERS = {
     "sqlite": f"SELECT {JOB} FROM jobs WHERE id IN :ids",
     "postgres": f"SELECT {JOB}, nextval('fences') FROM jobs WHERE id IN :ids",
@@ -84,6 +115,10 @@ class Choice:
     vacancy: Vacancy
     has_heavy: bool = False
     """Whether a ready job weighs more than one slot."""
+    entries_read: int = 0
+    """How many entries of jobs_ready had been read before, on PostgreSQL."""
+    head_due_at: datetime | None = None
+    """When a claim will look for jobs before the floors of lanes in which it found too few behind them."""
     _view: PolicyView | None = None
 
     def of(self, lanes: list[Lane]) -> Chosen:
@@ -123,9 +158,19 @@ class Choice:
             rows = tx.rows(_READ_LANE, resource=share.resource, type=share.type, places=share.places)
             candidates = [Candidate(row, slot, None) for row, slot in zip(rows, slots, strict=False)]
         else:
-            rows = tx.rows(_START_LANE, now=tx.now, resource=share.resource, type=share.type, places=share.places)
+            floors = floors_of(tx, share.resource, share.type)
+            rows = tx.rows(
+                _START_LANE[len(floors)], now=tx.now, resource=share.resource, type=share.type, places=share.places,
+                **floor_params(floors),
+            )  # fmt: skip
             rows.sort(key=lambda row: (-row[-2], row[_POSITION], row[_CREATED_AT], row[_ID]))
             fences = sorted(row[-1] for row in rows)
+            if rows:
+                several = rows if rows[0][-2] != rows[-1][-2] else rows[:1]
+                places = [(row[-2], row[_POSITION], row[_CREATED_AT], row[_ID]) for row in several]
+                stepped_over = None if floors else rows[0][-3] - self.entries_read - len(rows)
+                keep_floors(tx, share.resource, share.type, places, stepped_over)
+            self._expect_more(share, floors, len(rows))
             candidates = [Candidate(row, slot, fence) for row, slot, fence in zip(rows, slots, fences, strict=False)]
         del free[len(free) - len(candidates) :]
         self.capacity.take(share.resource, share.type, count=len(candidates))
@@ -145,7 +190,7 @@ class Choice:
             else:
                 plain.append(share)
         if plain and tx.dialect == "postgres":
-            places += tx.rows(_LOCK_PLACES, lanes=plain)
+            places += self._first_locked(plain)
         else:
             places += [row for share in plain for row in tx.rows(_READ_PLACES, **share._asdict())]
         in_turn = {key: over_lanes(lanes) for key, lanes in fair.items()}
@@ -172,6 +217,35 @@ class Choice:
             Candidate(rows[job_id], slot, fence) for (job_id, slot), fence in zip(chosen.items(), fences, strict=True)
         ]
         return Chosen(candidates, is_running=False)
+
+    def _first_locked(self, shares: list[_Share]) -> list[Row]:
+        """Rows of PLACE of the first jobs of these lanes on PostgreSQL, locked."""
+        tx = self.tx
+        floors = {share: floors_of(tx, share.resource, share.type) for share in shares}
+        from_head = [share for share in shares if not floors[share]]
+        queries = [(_LOCK_PLACES[0], {"lanes": from_head})] if from_head else []
+        queries += [
+            (_LOCK_PLACES[len(floors[share])], {**share._asdict(), **floor_params(floors[share])})
+            for share in shares
+            if floors[share]
+        ]
+        answers = tx.all_rows(*queries)
+        stepped_over = answers[0][-1][-1] - self.entries_read - len(answers[0]) if from_head and answers[0] else None
+        found: dict[tuple[str, str], list[Row]] = {}
+        for row in itertools.chain(*answers):
+            found.setdefault((row[4], row[5]), []).append(row)
+        for share in shares:
+            rows = found.get((share.resource, share.type), [])
+            if rows:
+                keep_floors(tx, share.resource, share.type, rows, None if floors[share] else stepped_over)
+            self._expect_more(share, floors[share], len(rows))
+        return list(itertools.chain(*answers))
+
+    def _expect_more(self, share: _Share, floors: list[Row], found: int) -> None:
+        """Lets the worker come again for jobs that may be before the floors, if too few were found behind them."""
+        due_at = head_due_at(self.tx, share.resource, share.type) if floors and found < share.places else None
+        if due_at is not None:
+            self.head_due_at = min(due_at, self.head_due_at or due_at)
 
     def _permitted_behind(self, view: PolicyView, shares: list[_Share]) -> dict[str, int]:
         """Jobs behind the first ones of their lanes, none of which the policy permitted."""

@@ -41,7 +41,7 @@ def count_capacity(
         # that came since may be of a pool that is not locked, and is the next claim's.
         known = {reservation.id for reservation in waiting}
         waiting = [reservation for reservation in waiting_reservations(tx) if reservation.id in known]
-    leases, numbers = counted_leases(tx, limits, by_partition=any(pool.limit.per_partition for pool in pools))
+    leases, numbers = counted_leases(tx, limits, by_key, by_partition=any(pool.limit.per_partition for pool in pools))
     capacity = Capacity(
         limits,
         leases,

@@ -34,7 +34,8 @@ NOBODY = Vacancy("", ())
 class Filled:
     claims: list[Claim]
     next_ready_at: datetime | None = None
-    """When the first delayed job will be ready, or a rate permits the next start of a job that waits for it alone."""
+    """When the first delayed job will be ready, a rate permits the next start of a job that waits for it alone, or a
+    claim looks for jobs before the floor of a lane."""
 
 
 def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
@@ -57,14 +58,16 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     state = read_queue_state(tx, vacancy)
     limits, lanes = state.limits, state.lanes
     if not lanes and not state.waiting:
-        return Filled([], state.next_delayed_at)
+        return Filled([], state.next_look_at)
     waiting = state.waiting
     if tx.terms.direct_burst and waiting and not vacancy.types:
         waiting = _without_queue_turns(tx, limits, waiting)
     capacity, numbers, waiting = count_capacity(tx, limits, lanes, waiting)
     if state.is_throttled:
         capacity.learn_throttles(throttles_in_force(tx))
-    choice = Choice(tx, limits, capacity, FreeSlots(vacancy), vacancy, has_heavy=state.has_heavy)
+    choice = Choice(
+        tx, limits, capacity, FreeSlots(vacancy), vacancy, has_heavy=state.has_heavy, entries_read=state.entries_read
+    )
     claims = []
     if (
         tx.terms.direct_burst
@@ -81,11 +84,13 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     if served:
         claims += grant(tx, vacancy, served, tx.next_fences(len(served)), numbers)
     claims += _start_chosen(tx, vacancy, chosen, numbers)
+    if claims and tx.terms.lease_floors is not None:
+        tx.terms.lease_floors.note(claims[-1].lease.fence)
     count_switches(tx, vacancy, claims)
     if tx.terms.direct_burst and (claims or served):
         started = [(claim.lease.resource, claim.lease.type) for claim in claims if claim.job is not None]
         keep_streaks(tx, limits, [_kind(reservation) for reservation, _ in served], started)
-    instants = [state.next_delayed_at, _next_start(tx, capacity, lanes, waiting)]
+    instants = [state.next_look_at, _next_start(tx, capacity, lanes, waiting), choice.head_due_at]
     return Filled(claims, min((at for at in instants if at is not None), default=None))
 
 

@@ -19,8 +19,10 @@ from holdbeat.store.pausing import EVERYTHING, wait_for_pauses
 from holdbeat.store.queue.ageing import AT_ONCE, apply_ageing
 from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.running.capacity import WAITING, waiting_reservations
+from holdbeat.store.running.lane_floor import ENTRIES_READ, keep_lanes, known_lanes
+from holdbeat.store.running.lane_walk import Query
 from holdbeat.store.running.vacancy import Vacancy
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 
 
 class Lane(NamedTuple):
@@ -36,10 +38,11 @@ _HEAVY = (
 _NEXT_DELAYED = f"SELECT min(not_before) {_DELAYED}"
 _SIGNS = (
     f"SELECT ({_NEXT_DELAYED}), EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING}), {VERSION}, "
-    f"(SELECT max(until) FROM throttles), {_HEAVY}, (SELECT min(expires_at) {EXPIRING})"
+    f"(SELECT max(until) FROM throttles), {_HEAVY}, (SELECT min(expires_at) {EXPIRING}), "
 )
-"""The version of the limits, and whether there is anything besides ready jobs. Mostly there is not, and a claim need
-not look closer.
+_SIGNS_OF = {"sqlite": f"{_SIGNS}0", "postgres": f"{_SIGNS}{ENTRIES_READ}"}
+"""The version of the limits, whether there is anything besides ready jobs, and how many entries of jobs_ready have been
+read. Mostly there is nothing else, and a claim need not look closer.
 
 Nothing here is compared with the time, so on PostgreSQL it is asked together with the time. The first delayed job is
 asked for by its order: PostgreSQL takes a third of the jobs to be earlier than an instant that it does not know, and
@@ -61,13 +64,13 @@ _LANES = {
         f" (SELECT resource, type {_READY} {_LAST})"
         " UNION ALL SELECT next.* FROM lane, LATERAL (SELECT resource, type"
         f" {_READY} AND (resource, type) < (lane.resource, lane.type) {_LAST}) AS next)"
-        " SELECT resource, type FROM lane"
+        f" SELECT resource, type, NULL FROM lane UNION ALL SELECT NULL, NULL, {ENTRIES_READ}"
     ),
 }
 """Every (resource, type) that has ready jobs, found by seeking from one to the next in the index, so that the
 length of the queue does not matter. From the end, where the newest jobs of a lane are: while a snapshot stays open,
-PostgreSQL must step over every entry of a job that has started since, and those are at the beginning. SQLite seeks by
-the first of two compared columns only."""
+PostgreSQL must step over every entry of a job that has started since, and those are at the beginning. The last row says
+how many entries have been read. SQLite seeks by the first of two compared columns only."""
 
 
 @dataclass(slots=True)
@@ -84,39 +87,56 @@ class QueueState:
     """Whether anything is."""
     has_heavy: bool = False
     """Whether a ready job weighs more than one slot."""
-    next_delayed_at: datetime | None = None
-    """When the first delayed job will be ready."""
+    next_look_at: datetime | None = None
+    """When the first delayed job will be ready, or lanes are searched for again."""
+    entries_read: int = 0
+    """How many entries of jobs_ready have been read up to here, on PostgreSQL."""
 
 
 def read_queue_state(tx: Transaction, vacancy: Vacancy) -> QueueState:
     """What there is to do for a worker, found without reading jobs."""
     apply_ageing(tx)
     wait_for_pauses(tx)
-    signs, rows = tx.all_rows((_SIGNS, {}), (_LANES[tx.dialect], {}))
-    not_before, paused, waiting, version, throttled_until, has_heavy, expires_at = signs[0]
+    known = known_lanes(tx)
+    searches: list[Query] = [(_LANES[tx.dialect], {})] if known is None else []
+    signs, *found = tx.all_rows((_SIGNS_OF[tx.dialect], {}), *searches)
+    not_before, paused, waiting, version, throttled_until, has_heavy, expires_at, entries_read = signs[0]
     limits = limits_of_version(tx, version)
     if expires_at is not None and tx.instant(expires_at) <= tx.now:
         expire_jobs(tx)
-        rows = tx.rows(_LANES[tx.dialect])
+        found = [tx.rows(_LANES[tx.dialect])]
     if not_before is not None and tx.instant(not_before) <= tx.now:
         promote(tx)
         apply_ageing(tx)
         rows, ((not_before,),) = tx.all_rows((_LANES[tx.dialect], {}), (_NEXT_DELAYED, {}))
+        found = [rows]
+    next_look_at = tx.time(not_before)
+    if found:
+        read_before = entries_read
+        ready, entries_read = _lanes_of(tx, found[0])
+        if tx.dialect == "postgres":
+            keep_lanes(tx, ready, entries_read - read_before)
+    else:
+        assert known is not None and known.until is not None
+        ready, next_look_at = [Lane(*lane) for lane in known.lanes], min(known.until, next_look_at or known.until)
     pauses = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")} if paused else set()
-    lanes = _served((Lane(resource, type_) for resource, type_ in rows), pauses, vacancy)
+    lanes = _served(ready, pauses, vacancy)
     reservations = waiting_reservations(tx) if waiting else []
     is_throttled = throttled_until is not None and throttled_until > tx.now.timestamp()
-    return QueueState(limits, lanes, reservations, is_throttled, bool(has_heavy), tx.time(not_before))
+    return QueueState(limits, lanes, reservations, is_throttled, bool(has_heavy), next_look_at, entries_read)
+
+
+def _lanes_of(tx: Transaction, rows: list[Row]) -> tuple[list[Lane], int]:
+    """The lanes in an answer to _LANES, and how many entries of the index had been read then."""
+    entries_read = rows.pop()[2] if tx.dialect == "postgres" else 0
+    return [Lane(row[0], row[1]) for row in rows], entries_read
 
 
 def lanes_with_workers(tx: Transaction) -> list[Lane]:
     """The lanes of the whole store that some live worker serves."""
     workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
-    return [
-        Lane(resource, type_)
-        for resource, type_ in tx.rows(_LANES[tx.dialect])
-        if any(worker.can_serve(resource, type_) for worker in workers)
-    ]
+    lanes, _ = _lanes_of(tx, tx.rows(_LANES[tx.dialect]))
+    return [lane for lane in lanes if any(worker.can_serve(*lane) for worker in workers)]
 
 
 def promote(tx: Transaction) -> None:

@@ -41,6 +41,7 @@ def reserve(tx: Transaction, work: NewJob, owner: str, reservation_s: float, cli
         preempts=bool(work.preemption & PREEMPTS),
         title=work.title,
         client=client,
+        trace=work.trace,
     )
     put_in_line(tx, reservation)
     return reservation
@@ -53,13 +54,14 @@ def put_in_line(tx: Transaction, reservation: Reservation) -> None:
         (
             "id", "type", "resource", "status", "params", "timeout_s", "cancel_grace_s", "requested_at", "expires_at",
             "owner", "partition", "kind", "title", "client", "ttl_s", "weight", "preempts",
+            "trace",
         ),
         [
             (
                 reservation.id, reservation.type, reservation.resource, reservation.status, dumps(reservation.params),
                 reservation.timeout_s, reservation.cancel_grace_s, reservation.requested_at, reservation.expires_at,
                 reservation.owner, reservation.partition, reservation.kind, reservation.title, reservation.client,
-                reservation.ttl_s, reservation.weight, reservation.preempts,
+                reservation.ttl_s, reservation.weight, reservation.preempts, reservation.trace,
             )
         ],
     )  # fmt: skip

@@ -28,11 +28,12 @@ _EVIDENCE_MAX = 2000
 
 
 _RELEASE = (
-    "DELETE FROM leases WHERE (id, worker_id, fence) IN "
+    "DELETE FROM leases WHERE (id, worker_id || '', fence) IN "
     "(SELECT held.id, held.worker_id, held.fence FROM rows(:held; id text, worker_id text, fence int) AS held) "
     "AND job_id IS NOT NULL RETURNING id, job_id"
 )
-"""Who deletes the lease may end the run. It is the lock, too: of two that try, the second finds nothing."""
+"""Who deletes the lease may end the run. It is the lock, too: of two that try, the second finds nothing. By id alone:
+the index that begins with the worker would lead PostgreSQL through all its leases since the last vacuum."""
 
 _COMPLETE = "UPDATE jobs SET status = 'COMPLETED', finished_at = :now WHERE id IN :ids AND status || '' = 'RUNNING'"
 """By id alone: jobs_running would lead PostgreSQL through the entries of all jobs that ran since the last vacuum."""

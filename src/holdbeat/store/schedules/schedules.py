@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, Invalid, NotFound, refuse_stale
 from holdbeat.domain.ids import is_id
 from holdbeat.domain.occurrence import Occurrence
-from holdbeat.domain.params import check_labels
 from holdbeat.domain.redaction import kept_headers, kept_secrets, refuse_marks
-from holdbeat.domain.schedule import LONGEST_NAME, Schedule, job_for
+from holdbeat.domain.schedule import Schedule, job_for
 from holdbeat.domain.schedule_edit import created, differences, edited
 from holdbeat.domain.schedule_steps import Steered, cleared_hints, paused, replanned, reset_failures, resumed, with_hint
-from holdbeat.domain.submission import Submission, check_params, check_resource, check_webhook_url
+from holdbeat.domain.submission import Submission
+from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.reads.find_schedules import add_label
-from holdbeat.store.reads.ids import SHORTEST_BESIDE_NAMES, id_by_part
+from holdbeat.store.reads.ids import row_by_name
 from holdbeat.store.reads.pagination import Conditions
 from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
 from holdbeat.store.schedules.after_run import record_plan
@@ -34,16 +35,9 @@ from holdbeat.store.transaction import Transaction
 
 BULK_SPREAD_S = 60.0
 """Over this time many schedules that are resumed together are spread (TIME-05)."""
-_STRICTER: dict[str, Callable[[Any, str], Any]] = {
-    "params": check_params,
-    "resource": check_resource,
-    "webhook_url": check_webhook_url,
-    "labels": lambda value, field: check_labels(value, field=field),
-}
-"""Fields that are checked as those of a job are."""
 
-Step = Callable[[Schedule, datetime, bool], Steered]
-"""A change of a schedule: what it is now, the time, and whether something of it is in flight."""
+Step = Callable[..., Steered]
+"""A change: a function of the schedule, `now`, and `in_flight`, which says whether a job of it is unfinished."""
 
 
 # --- making and finding -----------------------------------------------------------------------------------
@@ -66,21 +60,16 @@ def create_schedule(tx: Transaction, fields: Mapping[str, Any], *, endpoint: boo
     return schedule
 
 
-def find_schedule(tx: Transaction, reference: str, *, locked: bool = False) -> Schedule | None:
+def find_schedule(tx: Transaction, reference: str) -> Schedule | None:
     """A schedule by its id or its name."""
-    column = "id" if is_id(reference) else "name"
-    row = tx.one(
-        f"SELECT {SCHEDULE} FROM schedules WHERE {column} = :reference{' FOR UPDATE' if locked else ''}",
-        reference=reference,
-    )
+    row = row_by_name(tx, "schedule", SCHEDULE, reference)
     return None if row is None else schedule_of(tx, row)
 
 
 def get_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None, locked: bool = False) -> Schedule:
     """A schedule by its name, its id or a part of the id, or NotFound. `endpoint` wants only that kind."""
-    schedule = find_schedule(tx, reference, locked=locked)
-    if schedule is None and (whole := id_by_part(tx, "schedule", reference, SHORTEST_BESIDE_NAMES)) is not None:
-        schedule = find_schedule(tx, whole, locked=locked)
+    row = row_by_name(tx, "schedule", SCHEDULE, reference, locked=locked, by_part=True)
+    schedule = None if row is None else schedule_of(tx, row)
     if schedule is None or (endpoint is not None and (schedule.endpoint is not None) is not endpoint):
         kind = "endpoint" if endpoint else "schedule"
         raise NotFound(f"There is no {kind} {reference[:LONGEST_NAME]!r}.")
@@ -101,14 +90,14 @@ def patch_schedule(
     """Changes fields, unless `version` is not the present one (Stale). A header that is the redaction mark is kept."""
     fields = _read(tx, changes)
 
-    def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
+    def step(schedule: Schedule, *, now: datetime, in_flight: bool) -> Steered:
         changed = edited(schedule, kept_secrets(schedule, fields))
         if changed.name != schedule.name:
             _check_name(changed.name)
             _refuse_taken_name(tx, changed)
         if changed.enabled or changed.template_id != schedule.template_id:
             _check_work(tx, changed)
-        return replanned(changed, now, previous=schedule, in_flight=is_in_flight)
+        return replanned(changed, now, previous=schedule, in_flight=in_flight)
 
     return _steer(tx, reference, "changed", step, version=version, endpoint=endpoint, fields=sorted(fields))
 
@@ -146,11 +135,11 @@ def disable_schedule(tx: Transaction, reference: str, *, endpoint: bool | None =
 
 
 def _switch(tx: Transaction, reference: str, enabled: bool, endpoint: bool | None) -> Schedule:
-    def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
+    def step(schedule: Schedule, *, now: datetime, in_flight: bool) -> Steered:
         changed = edited(schedule, {"enabled": enabled})
         if enabled:
             _check_work(tx, changed)
-        return replanned(changed, now, previous=schedule, in_flight=is_in_flight)
+        return replanned(changed, now, previous=schedule, in_flight=in_flight)
 
     return _steer(tx, reference, "enabled" if enabled else "disabled", step, endpoint=endpoint)
 
@@ -167,10 +156,7 @@ def pause_schedule(
     endpoint: bool | None = None,
 ) -> Schedule:
     """Pauses it until an instant, or until it is resumed."""
-
-    def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
-        return paused(schedule, until, reason, now, in_flight=is_in_flight)
-
+    step = partial(paused, until=until, reason=reason)
     return _steer(tx, reference, "paused", step, endpoint=endpoint, reason=reason)
 
 
@@ -178,11 +164,7 @@ def resume_schedule(
     tx: Transaction, reference: str, *, spread_s: float = 0.0, endpoint: bool | None = None
 ) -> Schedule:
     """Ends a pause at once."""
-
-    def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
-        return resumed(schedule, now, spread_s=spread_s, in_flight=is_in_flight)
-
-    return _steer(tx, reference, "resumed", step, endpoint=endpoint)
+    return _steer(tx, reference, "resumed", partial(resumed, spread_s=spread_s), endpoint=endpoint)
 
 
 def pause_schedules(
@@ -234,33 +216,18 @@ def set_hints(
     endpoint: bool | None = None,
 ) -> Schedule:
     """Asks an adaptive schedule for another pace, for a run at a time, or both; each has its own expiry."""
-
-    def step(schedule: Schedule, now: datetime, is_in_flight: bool) -> Steered:
-        return with_hint(
-            schedule,
-            now,
-            interval_s=interval_s,
-            next_run_at=next_run_at,
-            ttl_s=ttl_s,
-            reason=reason,
-            in_flight=is_in_flight,
-        )
-
+    step = partial(with_hint, interval_s=interval_s, next_run_at=next_run_at, ttl_s=ttl_s, reason=reason)
     return _steer(tx, reference, "hinted", step, endpoint=endpoint, reason=reason)
 
 
 def clear_hints(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> Schedule:
     """Drops both hints."""
-    return _steer(
-        tx, reference, "hints cleared", lambda s, now, busy: cleared_hints(s, now, in_flight=busy), endpoint=endpoint
-    )
+    return _steer(tx, reference, "hints cleared", cleared_hints, endpoint=endpoint)
 
 
 def reset_failure_count(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> Schedule:
     """Ends the backoff."""
-    return _steer(
-        tx, reference, "failures reset", lambda s, now, busy: reset_failures(s, now, in_flight=busy), endpoint=endpoint
-    )
+    return _steer(tx, reference, "failures reset", reset_failures, endpoint=endpoint)
 
 
 def _steer(
@@ -278,7 +245,7 @@ def _steer(
     refuse_stale(f"Schedule {before.name}", before.version, version, schedule_id=before.id)
     is_in_flight = before.adaptive or change in ("changed", "enabled")
     flight = in_flight(tx, [before.id])[before.id] if is_in_flight else None
-    steered = step(before, tx.now, bool(flight))
+    steered = step(before, now=tx.now, in_flight=bool(flight))
     after = replace(steered.schedule, version=before.version + 1)
     verdicts = [(before.id, verdict.due_at) for verdict in steered.verdicts]
     standing = taken(tx, verdicts)
@@ -304,11 +271,8 @@ def _steer(
 
 
 def _read(tx: Transaction, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request, with a template by name or id as its id, checked as strictly as those of a job."""
+    """The fields of a request, with a template by name or id as its id."""
     read = dict(fields)
-    for name, check in _STRICTER.items():
-        if read.get(name) is not None:
-            read[name] = check(read[name], name)
     reference = read.pop("template", None)
     if "template" in fields and reference is None:
         read.setdefault("template_id", None)

@@ -227,7 +227,7 @@ def _check_is_ours(connection: apsw.Connection, path: str, was_used: bool) -> No
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
     if was_used and not tables:
         raise _emptied(path)
-    if tables and _pragma(connection, "application_id") != APPLICATION_ID:
+    if tables and connection.execute("PRAGMA application_id").fetchall()[0][0] != APPLICATION_ID:
         raise StoreRefused(
             f"{path} is a SQLite database of another program. Name another file for the store.",
             code="foreign_file",
@@ -236,10 +236,6 @@ def _check_is_ours(connection: apsw.Connection, path: str, was_used: bool) -> No
         verdict = connection.execute("PRAGMA quick_check(1)").fetchall()[0][0]
         if verdict != "ok":
             raise translated(apsw.CorruptError(" ".join(str(verdict).split())), path)
-
-
-def _pragma(connection: apsw.Connection, name: str) -> int:
-    return int(str(connection.execute(f"PRAGMA {name}").fetchall()[0][0]))
 
 
 def migrate(connection: apsw.Connection, indexes: Mapping[str, str]) -> None:

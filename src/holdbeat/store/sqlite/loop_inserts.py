@@ -28,7 +28,7 @@ class SqliteLoopInserts(LoopInserts[A, T]):
         self._answered: deque[tuple[list[Work], Any]] = deque()
         self._pipe = WakePipe()
         self._closing = threading.Lock()
-        """Held by who uses the pipe from the thread that writes: a loop may be closed before its calls are answered."""
+        """Locked while the writer thread uses the pipe: a loop may be closed before its calls are answered."""
         self._is_closed = False
         loop.add_reader(self._pipe.reader, self._take_answers)
 

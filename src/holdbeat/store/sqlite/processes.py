@@ -299,7 +299,7 @@ class Wakeups:
         return bool(self._others)
 
     def _is_ours(self, *folders: str) -> bool:
-        """Whether nobody else can put anything into the folders, or others in their place."""
+        """Whether no other user can write to the folders or replace them."""
         if all(_owner_of(os.lstat(folder)) == os.geteuid() for folder in folders):
             return True
         if not self._is_foreign:

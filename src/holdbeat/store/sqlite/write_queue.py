@@ -13,7 +13,7 @@ from holdbeat.store.work import Work
 
 
 class WakePipe:
-    """Wakes whoever reads from it. It is never full: nobody wakes often who was not waited for."""
+    """Wakes the reader of a pipe. The pipe never fills up, because only a waiting reader is woken."""
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
@@ -22,7 +22,7 @@ class WakePipe:
         os.write(self._writer, b"\0")
 
     def wait(self) -> None:
-        """Waits until it is woken; may return without a reason."""
+        """Waits for a wake-up; may return without one."""
         os.read(self.reader, 4096)
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class WriteQueue:
         """The next one, once there is one."""
         while not self._waiting:
             self._is_asleep = True
-            # Whoever puts after this look sees that it must wake us.
+            # A thread that puts after this check sees that it must wake us.
             if not self._waiting:
                 self._pipe.wait()
             self._is_asleep = False

@@ -21,7 +21,7 @@ from holdbeat.store.transaction import Row, Transaction
 _WEBHOOK_FIELDS = field_names(Webhook)
 _WEBHOOK = ", ".join(_WEBHOOK_FIELDS)
 _webhook_of = row_reader(Webhook, _WEBHOOK_FIELDS, {"events": lambda text: tuple(json.loads(text or "[]"))})
-# All events are written as none: an empty list would read as a filter that lets nothing pass.
+# A subscription to all events is stored as NULL: an empty list would look like a filter that matches nothing.
 _row_of = row_writer(_WEBHOOK_FIELDS, (), {"events": lambda events: dumps(list(events)) if events else None})
 SERVER_SECRET = "webhook_secret"
 _PREVIOUS = "webhook_secret_previous"
