@@ -187,6 +187,9 @@ def test_other_processes_are_told_behind_the_commit_and_what_that_comes_to_reach
     told: list[frozenset[str]] = []
     other.listen(told.append)
     eventually(lambda: told or None)  # it listens now
+    # What the fixture's writes told must have arrived: with the interval below its thread would never send the rest.
+    store._wakeups.send(frozenset({"last"}))
+    eventually(lambda: any("last" in topics for topics in told) or None)
     sent_by_thread: list[frozenset[str]] = []
     monkeypatch.setattr(store._wakeups, "send", sent_by_thread.append)
     monkeypatch.setattr(wakeups, "EVERY_S", 1000.0)
