@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.api.serving import Served, unique
 from tests.web.conftest import Complaints, choose, keep
@@ -161,6 +162,24 @@ def test_deleting_asks_first_and_leads_back_to_the_list(
     page.wait_for_url(f"{served.url}/ui/{kind}")
     expect(page.locator(".toast")).to_have_text("Deleted")
     assert served.client.get(f"/api/{kind}/{made['id']}").status_code == 404
+
+
+def test_the_page_of_what_was_deleted_is_not_asked_for_while_the_next_one_loads(
+    served: Served, page: Page, complaints: Complaints
+) -> None:
+    gone = _schedule(served)
+
+    def load_late(route: Route) -> None:
+        time.sleep(1.5)  # longer than the page waits after an event before it looks again
+        route.continue_()
+
+    page.goto(f"{served.url}/ui/schedules/{gone['id']}")
+    expect(page.locator("[data-pulse].live")).to_be_visible()
+    page.route(f"{served.url}/ui/schedules", load_late)
+    choose(page, "Delete…")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.wait_for_url(f"{served.url}/ui/schedules")
+    # The fixture of the page fails on the answer 404 that a look at the deleted page would get.
 
 
 def test_a_webhook_is_switched_off_and_on_and_deleted_on_its_page(

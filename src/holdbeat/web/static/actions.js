@@ -1,5 +1,5 @@
 // Buttons that change something: a form names the route, its fields are the body, the answer is told in a toast.
-import { refresh } from "./live.js";
+import { hold, refresh, release } from "./live.js";
 import { instantOf } from "./zone.js";
 
 export function element(name, words, kind = "") {
@@ -114,6 +114,9 @@ async function act(form) {
   const reverse = form.dataset.undo;
   const buttons = form.querySelectorAll("button");
   buttons.forEach((each) => { each.disabled = true; });
+  // Until another page is there, this one is not looked at again: what it shows may be deleted.
+  const leaves = Boolean(form.dataset.then || form.dataset.go);
+  if (leaves) hold();
   try {
     // The name of a thing that is created stands in its address.
     const name = form.dataset.names ? encodeURIComponent(form.elements[form.dataset.names].value.trim()) : "";
@@ -122,9 +125,11 @@ async function act(form) {
     form.closest("dialog")?.close();
     if (form.dataset.then) { leave(form.dataset.then, form.dataset.done); return; }
     if (form.dataset.go && answer && answer.id) { location.assign(form.dataset.go + answer.id); return; }
+    if (leaves) release();
     form.reset();
     await refresh();
   } catch (error) {
+    if (leaves) release();
     toast(error.message, true);
   } finally {
     buttons.forEach((each) => { each.disabled = false; });

@@ -7,12 +7,17 @@ const TICK_MS = 2000;
 let source = null;
 let timer = 0;
 let isFetching = false;
+let asked = null;
 let isWanted = false;
 let lastCost = 0;
 let holds = 0;
 let holdsBegun = 0;
 
-export function hold() { holds += 1; holdsBegun += 1; }
+export function hold() {
+  holds += 1;
+  holdsBegun += 1;
+  if (asked) asked.abort();
+}
 export function release() { holds -= 1; if (isWanted) refreshSoon(); }
 
 function show(state, words) {
@@ -41,13 +46,13 @@ export async function refresh() {
   isFetching = true;
   const began = performance.now();
   const holdsBefore = holdsBegun;
+  asked = new AbortController();
   try {
-    const response = await fetch(location.href, { headers: { accept: "text/html" } });
+    const response = await fetch(location.href, { headers: { accept: "text/html" }, signal: asked.signal });
     if (response.redirected && new URL(response.url).pathname === "/login") { location.assign(response.url); return; }
     if (!response.ok && response.status >= 500) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    // What was asked for before the reader moved something would undo it, also if that has ended meanwhile.
-    if (holds > 0 || holdsBegun !== holdsBefore) { isWanted = true; return; }
+    if (holds > 0 || holdsBegun !== holdsBefore) return;
     for (const region of document.querySelectorAll("[data-live]")) {
       const fresh = page.getElementById(region.id);
       if (fresh) morph(region, fresh);
@@ -57,10 +62,13 @@ export async function refresh() {
     updateTimes(now);
     document.dispatchEvent(new CustomEvent("holdbeat:fresh"));
   } catch {
-    // The server is away: the stream says so, and comes back by itself.
+    // The server is away: the stream says so, and comes back by itself. Or the fetch was aborted.
   } finally {
     lastCost = performance.now() - began;
     isFetching = false;
+    asked = null;
+    // What was asked for before the reader moved something would undo it, also if that has ended meanwhile.
+    if (holdsBegun !== holdsBefore) isWanted = true;
     if (isWanted) refreshSoon();
   }
 }
