@@ -277,3 +277,20 @@ def test_a_request_made_within_a_span_names_it_and_one_without_names_none() -> N
         with trace.use_span(span):
             client.submit("story")
     assert seen == [None, f"00-{0xA:032x}-{0xB:016x}-01"]
+
+
+@pytest.mark.rule("OPS-05")
+def test_a_client_is_given_the_traceparent_of_a_program_that_is_in_no_span() -> None:
+    seen: list[str | None] = []
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.headers.get("traceparent"))
+        return httpx2.Response(201, json={"id": "x"})
+
+    given = f"00-{0xC:032x}-{0xD:016x}-01"
+    span = trace.NonRecordingSpan(trace.SpanContext(0xA, 0xB, is_remote=False, trace_flags=trace.TraceFlags(1)))
+    with client_of(httpx2.MockTransport(handler), traceparent=given) as client:
+        client.submit("story")
+        with trace.use_span(span):
+            client.submit("story")
+    assert seen == [given, f"00-{0xA:032x}-{0xB:016x}-01"]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import click
 import httpx2
 import pytest
 from opentelemetry import trace
@@ -16,9 +17,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from holdbeat import App
 from holdbeat.api.server import ApiServer
+from holdbeat.cli.backend import reached
 from holdbeat.cli.local import LocalBackend
 from holdbeat.domain.submission import Submission
 from holdbeat.store import tracing
+from holdbeat.wiring import Composition
 from tests.engine.acting import job, until, value
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.rule("OPS-05")]
@@ -158,6 +161,25 @@ async def test_a_job_from_the_local_command_line_has_a_submit_span_above_its_run
     async with app.running():
         await until(lambda: job(app.store, made["id"]).finished_at)
     check_run_below_submission(spans)
+    app.close()
+
+
+async def test_a_command_is_below_the_span_that_its_environment_names(
+    store_url: str, spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app(store_url)
+    assert app.store  # the types are announced
+
+    def submit(traceparent: str) -> None:
+        monkeypatch.setenv("TRACEPARENT", traceparent)
+        with click.Context(click.Command("submit")), reached(Composition(), store_url, None, None) as backend:
+            backend.submit_job({"type": "story", "params": {"prompt": "x"}})
+
+    for traceparent in (TRACEPARENT, "nonsense"):
+        await asyncio.to_thread(submit, traceparent)
+    below, of_nobody = named(spans, "submit story")
+    assert below.parent is not None and below.parent.span_id == int("b" * 16, 16)
+    assert of_nobody.parent is None
     app.close()
 
 

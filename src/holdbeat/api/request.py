@@ -18,7 +18,7 @@ from holdbeat.domain.errors import Invalid, Malformed, Stale, TooLarge
 from holdbeat.domain.ids import is_id
 from holdbeat.domain.params import loads_strict
 from holdbeat.domain.schema import near_matches
-from holdbeat.domain.traceparent import is_traceparent
+from holdbeat.domain.traceparent import valid_traceparent
 from holdbeat.operations.checks import check_reference, checked_fields, id_of
 from holdbeat.operations.operation import Operation, OperationContext
 from holdbeat.store.reads.ids import Noun
@@ -73,11 +73,8 @@ class ApiRequest:
     def operation_context(self) -> OperationContext:
         """What an operation needs to know about this request."""
         context = self.context
-        trace: str | None = None
-        if (sent := self.request.scope[HEADERS].get(b"traceparent")) is not None:
-            trace = sent.decode("latin-1")
-            if not is_traceparent(trace):
-                trace = None
+        sent = self.request.scope[HEADERS].get(b"traceparent")
+        trace = None if sent is None else valid_traceparent(sent.decode("latin-1"))
         policy = context.outbound.policy
         return OperationContext(
             self.caller,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from holdbeat.domain.errors import StoreRefused
+from holdbeat.domain.traceparent import valid_traceparent
 
 if TYPE_CHECKING:
     from holdbeat.client.blocking.client import Client, Endpoints, Schedules
@@ -36,18 +38,20 @@ def reached(
         if source is click.core.ParameterSource.COMMANDLINE:
             raise click.UsageError("--store and --server exclude each other: name one of them.")
         server = None
+    # How a program that traces names its span to the commands that it starts.
+    traceparent = valid_traceparent(os.environ.get("TRACEPARENT"))
     backend: Backend
     if server is not None:
         from holdbeat.client.blocking.client import Client
 
         _check_address(server)
-        backend = Client(server, key=key)
+        backend = Client(server, key=key, traceparent=traceparent)
     else:
         from holdbeat.cli.local import LocalBackend
 
         settings = composition.settings({"store": store})
         opened = composition.open_store(settings, create=True) if create else _open_store(composition, settings)
-        backend = cast("Backend", LocalBackend(opened, settings))
+        backend = cast("Backend", LocalBackend(opened, settings, traceparent=traceparent))
     try:
         yield backend
     finally:

@@ -51,11 +51,11 @@ class _Namespace:
 class LocalBackend:
     """A store of this machine, as the blocking client."""
 
-    def __init__(self, store: PersistenceAdapter, settings: Settings) -> None:
+    def __init__(self, store: PersistenceAdapter, settings: Settings, *, traceparent: str | None = None) -> None:
         self.store = store
         self.settings = settings
         self.url = store.url
-        self.context = OperationContext(this_person(), True, self.outbound_policy)
+        self.context = OperationContext(this_person(), True, self.outbound_policy, traceparent=traceparent)
         self.schedules = _Namespace(self, "schedules")
         self.endpoints = _Namespace(self, "endpoints")
 

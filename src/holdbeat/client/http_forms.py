@@ -32,10 +32,13 @@ def headers_of(key: str | None) -> dict[str, str]:
     return {**headers, "Authorization": f"Bearer {key}"} if key else headers
 
 
-def trace_headers() -> dict[str, str]:
-    """The span in which the caller is, if the program traces with OpenTelemetry; it has imported it itself then."""
+def trace_headers(otherwise: str | None) -> dict[str, str]:
+    """The span in which the caller is, if the program traces with OpenTelemetry; it has imported it itself then.
+
+    `otherwise` is the traceparent of a caller that is in no span.
+    """
     trace: Any = sys.modules.get("opentelemetry.trace")
-    traceparent = None if trace is None else written(trace.get_current_span().get_span_context())
+    traceparent = otherwise if trace is None else written(trace.get_current_span().get_span_context()) or otherwise
     return {} if traceparent is None else {"traceparent": traceparent}
 
 

@@ -14,6 +14,11 @@ def is_traceparent(text: str) -> bool:
     return match is not None and int(match["trace"], 16) != 0 and int(match["span"], 16) != 0
 
 
+def valid_traceparent(text: str | None) -> str | None:
+    """A traceparent that a caller has sent; None if there is none, or it is not one."""
+    return text if text is not None and is_traceparent(text) else None
+
+
 def written(context: Any) -> str | None:
     """The traceparent of a SpanContext of OpenTelemetry; None if it names no span."""
     if not context.is_valid:

@@ -49,12 +49,15 @@ class AsyncTransport(AsyncCaller):
         key: str | None = None,
         timeout_s: float = 30.0,
         retries: int = 3,
+        traceparent: str | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
+        """`traceparent` is sent by a caller that is in no span of OpenTelemetry."""
         self.url = server_url(url)
         self._key = key = key or os.environ.get("HOLDBEAT_KEY")
         self._retries = retries
         self._timeout_s = timeout_s
+        self._traceparent = traceparent
         self._clock = SystemClock()
         try:
             self._http = httpx2.AsyncClient(
@@ -110,7 +113,7 @@ class AsyncTransport(AsyncCaller):
         timeout_s: float | None = -1.0,
     ) -> bytes:
         """The same with the answer as bytes."""
-        all_headers = {**trace_headers(), **(headers or {})}
+        all_headers = {**trace_headers(self._traceparent), **(headers or {})}
         content = None
         if body is not None:
             content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
@@ -197,7 +200,11 @@ class AsyncTransport(AsyncCaller):
 
     async def one_stream(self, path: str, body: Any) -> AsyncGenerator[Message, None]:
         """The messages of the answer to one request, which is not sent again; one that is a problem is raised."""
-        headers = {**trace_headers(), "Accept": "text/event-stream", "Content-Type": "application/json"}
+        headers = {
+            **trace_headers(self._traceparent),
+            "Accept": "text/event-stream",
+            "Content-Type": "application/json",
+        }
         content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         timeout = httpx2.Timeout(self._timeout_s, read=SILENCE_S)
         try:
