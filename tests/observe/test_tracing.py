@@ -210,6 +210,21 @@ async def test_a_job_from_the_api_has_a_submit_span_between_the_callers_and_its_
     app.close()
 
 
+async def test_a_triggered_schedule_has_a_submit_span_below_the_span_of_who_triggered_it(
+    store_url: str, spans: InMemorySpanExporter
+) -> None:
+    app = make_app(store_url)
+    async with app.running():
+        schedule = await app.schedule("seldom", "story", every=86_400, params={"prompt": "x"})
+        async with client_of(app) as client:
+            answer = await client.post(f"/api/schedules/{schedule.id}/trigger", headers={"traceparent": TRACEPARENT})
+        assert answer.status_code == 201, answer.text
+        await until(lambda: value(app.store, "SELECT count(*) FROM job_runs WHERE status = 'COMPLETED'") == 1)
+    submit = check_run_below_submission(spans)
+    assert submit.parent is not None and submit.parent.span_id == int("b" * 16, 16)
+    app.close()
+
+
 async def test_the_run_of_a_direct_request_is_below_the_span_of_its_caller(
     store_url: str, spans: InMemorySpanExporter
 ) -> None:

@@ -16,6 +16,7 @@ from holdbeat.operations.operation import OperationContext, writes
 from holdbeat.store.firing import manual_fire
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.schedules import schedules
+from holdbeat.store.tracing import current_traceparent
 
 if TYPE_CHECKING:
     from holdbeat.domain.schedule import Schedule
@@ -219,5 +220,7 @@ def clear_schedule_hints(tx: Transaction, context: OperationContext, kind: Kind,
 def trigger_schedule(tx: Transaction, context: OperationContext, kind: Kind, reference: str) -> Any:
     """Fire a schedule now, also while it is paused or disabled."""
     reference = checks.check_reference(reference)
-    occurrence, job = manual_fire.trigger_schedule(tx, reference, endpoint=kind.is_endpoint)
+    occurrence, job = manual_fire.trigger_schedule(
+        tx, reference, endpoint=kind.is_endpoint, trace=context.traceparent or current_traceparent()
+    )
     return {**job_json(job), "occurrence": occurrence_json(occurrence)}

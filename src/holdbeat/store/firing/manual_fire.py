@@ -30,11 +30,16 @@ from holdbeat.store.transaction import Transaction
 
 
 def trigger_schedule(
-    tx: Transaction, reference: str, job: Mapping[str, Any] | None = None, *, endpoint: bool | None = None
+    tx: Transaction,
+    reference: str,
+    job: Mapping[str, Any] | None = None,
+    *,
+    endpoint: bool | None = None,
+    trace: str | None = None,
 ) -> tuple[Occurrence, Job]:
     """Fires now. Where the overlap policy forbids it, it is a Conflict and leaves no trace.
 
-    `job` may set fields of this one job above those of the schedule.
+    `job` may set fields of this one job above those of the schedule; `trace` is the traceparent of the request.
     """
     for name in ("type", "template", "idempotency_key"):
         if job and job.get(name) is not None:
@@ -61,7 +66,9 @@ def trigger_schedule(
     elif decision.action is OverlapAction.FIRE_GATED:
         hold = Hold.OVERLAPPED
     layer = job_for(schedule, None, due_at)
-    (request,) = Preparation(tx).prepare_batch([Submission.for_schedule(layer, hold=hold, job=job)])
+    submission = Submission.for_schedule(layer, hold=hold, job=job)
+    submission.trace = trace
+    (request,) = Preparation(tx).prepare_batch([submission])
     if decision.action is OverlapAction.CANCEL_PREVIOUS:
         replace_unfinished(tx, flight, decision.reason or "")
     made = insert_jobs(tx, [request], kind=events.SCHEDULE_FIRED)[0]
