@@ -78,6 +78,8 @@ class SqliteBench:
     @contextlib.contextmanager
     def store(self, place: str | None = None) -> Iterator[PersistenceAdapter]:
         with contextlib.closing(SqliteStore(place or self.place(), lives.terms())) as store:
+            with store.connection() as connection:
+                bare.fill_log(connection)
             yield store
 
     def record(self, jobs: int) -> Recording:
