@@ -148,6 +148,8 @@ class Process(Owner):
                 await asyncio.sleep(1)
 
     async def leave(self, down_s: float) -> None:
+        # As in `holdbeat serve`: a signal that comes while it starts is obeyed when it has started.
+        await self._task
         await self.supervisor.stop()
         self.world.note("left", process=self.name)
         self.world.kill(self, down_s, is_told=False)
