@@ -8,6 +8,7 @@ import sys
 from holdbeat.torture.processes import CANNOT_START
 from holdbeat.torture.witness import note
 
+note("asked", token="1")  # before it has reached the store
 if json.loads(sys.argv[1])["works"]:
-    note("asked", token="1")
+    note("start", run="1")
 sys.exit(CANNOT_START)

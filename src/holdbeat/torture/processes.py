@@ -15,6 +15,7 @@ from typing import Any
 
 from holdbeat.domain.clock import SystemClock
 from holdbeat.torture import witness
+from holdbeat.torture.witness import read_notes
 
 END_WITHIN_S = 60.0
 CANNOT_START = 5
@@ -77,8 +78,9 @@ class WorkerPool:
         self.workers.append(Worker(name, popen))
 
     def _has_worked(self, worker: Worker) -> bool:
-        """Whether it has left a note: those that could not start leave none."""
-        return any((self.folder / "witness").glob(f"{worker.name}-*.jsonl"))
+        """Whether it has begun a job or a request: those that could not start have not, but may have asked for one."""
+        notes = read_notes(self.folder / "witness", worker.name)
+        return any(entry["kind"] == "start" for entry in notes)
 
     def _log_tail(self, worker: Worker) -> str:
         return "\n".join((self.folder / f"{worker.name}.log").read_text(errors="replace").splitlines()[-15:])

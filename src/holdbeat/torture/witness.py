@@ -37,9 +37,9 @@ def note(kind: str, **fields: Any) -> None:
     os.write(_descriptors[key], (json.dumps(line) + "\n").encode())
 
 
-def read_notes(folder: Path) -> Iterator[dict[str, Any]]:
-    """All lines of all processes; a line that was cut off by a full disk is left out."""
-    for path in sorted(folder.glob("*.jsonl")):
+def read_notes(folder: Path, process: str = "*") -> Iterator[dict[str, Any]]:
+    """All lines of all processes, or of one; a line that was cut off by a full disk is left out."""
+    for path in sorted(folder.glob(f"{process}-*.jsonl")):
         for line in path.read_text().splitlines():
             try:
                 yield json.loads(line)
