@@ -58,7 +58,7 @@ def test_torture_holds_on_sqlite_and_leaves_the_store_beside_it_alone(tmp_path: 
     before = contents(store)
     ran = tortured(tmp_path, store)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "All 12 promises hold." in ran.stdout
+    assert "All 19 promises hold." in ran.stdout
     assert "killed" in ran.stdout or "stopped" in ran.stdout
     assert "no more faults" in ran.stderr
     assert contents(store) == before

@@ -110,7 +110,7 @@ class Campaign:
         (terms.folder / "witness").mkdir(parents=True, exist_ok=True)
         settings = {
             "store": terms.store, "slots": terms.slots, "http_slots": 0, "concurrency": CONCURRENCY,
-            "shutdown_grace_s": 5, "log_level": "warning", **terms.settings,
+            "shutdown_grace_s": 5, "suspend_s": 0.2, "log_level": "warning", **terms.settings,
         }  # fmt: skip
         self.settings = Settings().with_changes(**settings)
         self.app: App = torture_app(self.settings)
@@ -139,10 +139,12 @@ class Campaign:
             self.pool.close()
             self._receiver.close()
             self.app.close()
+        passed = sum(row["what"] == "passed" for row in history.steps_seen)
         counts = {
             "acknowledged": len(self.operator.acknowledged), "not taken": self.operator.refused,
             "jobs": len(history.jobs), "starts seen": len(history.starts), "due times": len(history.occurrences),
-            "direct requests": len(history.requests), "messages": len(history.deliveries),
+            "direct requests": len(history.requests), "steps": passed,
+            "signals": len(history.signals_sent), "messages": len(history.deliveries),
             "messages sent twice": self._receiver.doubles, "processes": self.pool.started,
         }  # fmt: skip
         violations = check(history)
@@ -305,6 +307,8 @@ class Campaign:
             self.terms.folder / "witness",
             acknowledged=self.operator.acknowledged,
             cancelled=self.operator.cancelled,
+            signals_sent=self.operator.signals_sent,
+            dependencies=self.operator.dependencies,
             deaths=self.pool.deaths,
             frozen=self.pool.frozen,
             received=[{"delivery": delivery} for delivery in self._receiver.accepted],

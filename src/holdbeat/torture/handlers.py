@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from holdbeat.app import App
 from holdbeat.domain.job import RetryPolicy
 from holdbeat.handlers.context import Context, PermanentFailure, Skip
 from holdbeat.settings import Settings
+from holdbeat.torture.durable import durable_work
 from holdbeat.torture.witness import note
 
 SHARED, SINGLE = "torture_shared", "torture_single"
@@ -73,6 +75,14 @@ async def fail_sometimes(ctx: Context, seconds: float = 0.0, failures: int = 1) 
     return seconds
 
 
+async def durable(ctx: Context, work: dict[str, Any], seconds: float = 0.0, failures: int = 0) -> None:
+    """Steps and waits, and then it fails as often as it is told to."""
+    with witnessed(ctx, SHARED):
+        await durable_work(ctx, note, lambda: _sleep_in_pieces(seconds), **work)
+        if ctx.job is not None and ctx.job.attempt < failures:
+            raise Deliberate(f"told to fail {failures} times")
+
+
 def thread(ctx: Context, seconds: float = 0.0) -> float:
     """In a thread that listens for the end."""
     with witnessed(ctx, SHARED):
@@ -97,6 +107,7 @@ def torture_app(settings: Settings) -> App:
     app.job_with(work, retries=RETRIES, resource=SHARED)
     app.job_with(alone, retries=RETRIES, resource=SINGLE)
     app.job_with(fail_sometimes, retries=RETRIES, resource=SHARED)
+    app.job_with(durable, retries=RETRIES, resource=SHARED)
     app.job_with(thread, retries=RETRIES, resource=SHARED)
     app.job_with(child, retries=RETRIES, resource=SINGLE, isolation="process")
     return app

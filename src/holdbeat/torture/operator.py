@@ -14,9 +14,11 @@ from holdbeat.job_handle import JobHandle
 from holdbeat.pending_job import PendingJob
 from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.jobs.manual_retry import retry_job
+from holdbeat.store.jobs.submit import submit
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.schedules.schedules import create_schedule, disable_schedule
 from holdbeat.store.transaction import Transaction
+from holdbeat.torture.durable import SIGNAL, Batch, draw_durable
 
 SCHEDULES: tuple[dict[str, Any], ...] = (
     {"name": "every-second", "interval_s": 1, "type": "work", "params": {"seconds": 0.01}},
@@ -36,6 +38,11 @@ class Operator:
         self._unanswered: list[tuple[str, str, dict[str, Any]]] = []
         self.acknowledged: list[dict[str, Any]] = []
         self.cancelled: list[dict[str, Any]] = []
+        self.signals_sent: list[dict[str, Any]] = []
+        self.dependencies: list[dict[str, Any]] = []
+        self._durable: list[str] = []
+        self._never_retried: set[str] = set()
+        """Jobs whose retry by hand would change what the checker expects of others."""
         self.timetables: list[dict[str, Any]] = []
         self.refused = 0
         """Acts that the store did not take: nobody was told that they had succeeded."""
@@ -50,6 +57,7 @@ class Operator:
     def act(self) -> None:
         """One act. What the store refuses for the moment is counted and not believed."""
         acts = [self.submit] * 8 + [self.submit_key] * 3 + [self.group] * 2 + [self.cancel] * 2 + [self.retry]
+        acts += [self.durable] * 2 + [self.signal] * 4 + [self.dependent, self.unique, self.expiring]
         try:
             self._choice.choice(acts)()
         except Unavailable:
@@ -128,8 +136,62 @@ class Operator:
         if not self.acknowledged:
             return
         job_id = self._choice.choice(self.acknowledged[-50:])["job"]
+        if job_id in self._never_retried:
+            return
         job = self._app.store.read_sync(load_job, job_id)
         if job.status is not JobStatus.FAILED or not job.permanently_failed:
             return
         retry = self._app.store.write_sync(retry_job, job_id)
         self._acknowledge(JobHandle(self._app.store, retry))
+
+    def durable(self) -> None:
+        type_, params = self._work()
+        child = {"type": type_, "params": params}
+        job = self._app.enqueue_sync(
+            "durable",
+            work=draw_durable(self._choice, 2.0, child),
+            seconds=self._choice.choice([0.0, 0.02, 0.1]),
+            failures=self._choice.choice([0, 0, 1, 2]),
+        )
+        self._acknowledge(job)
+        self._durable.append(job.id)
+
+    def signal(self) -> None:
+        """To a chain that may wait for it, may do so later, or has ended."""
+        if not self._durable:
+            return
+        job_id = self._choice.choice(self._durable[-5:])
+        payload = f"signal {len(self.signals_sent)}"
+        sent = {"chain": job_id, "payload": payload, "is_answered": False}
+        try:
+            self._app.signal_sync(job_id, SIGNAL, payload)
+        except Unavailable:
+            self.signals_sent.append({**sent, "monotonic": self._clock.monotonic()})
+            raise
+        except HoldbeatError:
+            return  # its chain has ended
+        self.signals_sent.append({**sent, "monotonic": self._clock.monotonic(), "is_answered": True})
+
+    def dependent(self) -> None:
+        def work() -> dict[str, Any]:
+            type_, params = self._work()
+            return {"type": type_, "params": params}
+
+        batch = Batch.of(self._choice, work)
+        job_ids = [job.id for job in self._app.store.write_sync(submit, batch.submissions).jobs]
+        self.acknowledged += [{"job": job_id, "key": None} for job_id in job_ids]
+        self.dependencies += batch.dependencies(job_ids)
+        self._never_retried.update(job_ids)
+
+    def unique(self) -> None:
+        type_, params = self._work()
+        key = f"unique-{self._choice.randrange(3)}"
+        options = {"unique_key": key, "unique_while": "unfinished", "on_duplicate": "return"}
+        job = self._app.with_options(**options).enqueue_sync(type_, **params)
+        self._acknowledge(job)
+        self._never_retried.add(job.id)
+
+    def expiring(self) -> None:
+        type_, params = self._work()
+        options = {"expires_in": round(self._choice.uniform(0.05, 1.0), 3)}
+        self._acknowledge(self._app.with_options(**options).enqueue_sync(type_, **params))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ TABLES: dict[str, tuple[str, Sequence[str]]] = {
         (
             "id", "status", "resource", "retry_of", "retry_kind", "retried_by", "permanently_failed", "retry_policy",
             "attempt", "not_before", "group_id", "sequence", "schedule_id", "scheduled_for", "idempotency_key",
+            "parent_id", "unique_key", "unique_while", "expires_at",
         ),
     ),
     "runs": ("job_runs", ("id", "job_id", "fence", "status", "error_kind", "started_at", "finished_at")),
@@ -26,8 +28,10 @@ TABLES: dict[str, tuple[str, Sequence[str]]] = {
     "reservations": ("direct_reservations", ("id", "status", "outcome")),
     "deliveries": ("deliveries", ("id", "webhook_id", "job_id", "group_id", "event", "status")),
     "leases": ("leases", ("id",)),
+    "steps": ("steps", ("root_id", "value", "name")),
 }  # fmt: skip
-TIMES = frozenset({"not_before", "scheduled_for", "started_at", "finished_at", "due_at"})
+TIMES = frozenset({"not_before", "scheduled_for", "started_at", "finished_at", "due_at", "expires_at"})
+JSON = frozenset({"retry_policy", "value"})
 
 
 def read_tables(tx: Transaction) -> dict[str, list[dict[str, Any]]]:
@@ -39,20 +43,22 @@ def read_tables(tx: Transaction) -> dict[str, list[dict[str, Any]]]:
             for column in TIMES & row.keys():
                 at = tx.time(row[column])
                 row[column] = None if at is None else at.timestamp()
-            if isinstance(row.get("retry_policy"), str):
-                row["retry_policy"] = json.loads(row["retry_policy"])
+            for column in JSON & row.keys():
+                if isinstance(row[column], str):
+                    row[column] = json.loads(row[column])
         tables[name] = rows
     return tables
 
 
 def history_of(store: PersistenceAdapter, witness: Path, **known: Any) -> History:
     """What a campaign knows, what its handlers saw, and what is in the store."""
-    notes: dict[str, list[dict[str, Any]]] = {"start": [], "end": [], "tick": [], "asked": [], "answered": []}
+    notes: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for entry in read_notes(witness):
         notes[entry["kind"]].append(entry)
     answers = {entry["token"]: entry["outcome"] for entry in notes["answered"]}
     requests = [{"token": entry["token"], "outcome": answers.get(entry["token"])} for entry in notes["asked"]]
     tables: dict[str, Any] = {**store.read_sync(read_tables)}
     return History(
-        starts=notes["start"], ends=notes["end"], ticks=notes["tick"], requests=requests, **tables, **known
+        starts=notes["start"], ends=notes["end"], ticks=notes["tick"], requests=requests, steps_seen=notes["step"],
+        sleeps_seen=notes["sleep"], waits_seen=notes["wait"], children_seen=notes["child"], **tables, **known,
     )  # fmt: skip

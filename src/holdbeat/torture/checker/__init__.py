@@ -8,6 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from holdbeat.torture.checker.durable import (
+    children_are_made_once,
+    nothing_starts_expired,
+    signals_arrive_once,
+    sleeps_last,
+    steps_are_kept,
+    unique_keys_exclude,
+    upstreams_end_first,
+)
 from holdbeat.torture.checker.history import History, Violation
 from holdbeat.torture.checker.jobs import (
     acknowledged_jobs_end,
@@ -37,6 +46,13 @@ CHECKS: dict[str, Check] = {
     "each due time has one verdict": due_times_have_one_verdict,
     "a direct request runs at most once": requests_run_at_most_once,
     "messages arrive at least once": deliveries_arrive,
+    "a step that was passed is not called again": steps_are_kept,
+    "a sleep lasts": sleeps_last,
+    "signals are neither lost nor doubled": signals_arrive_once,
+    "a child is made once": children_are_made_once,
+    "upstreams end first": upstreams_end_first,
+    "a unique key excludes": unique_keys_exclude,
+    "nothing starts after it has expired": nothing_starts_expired,
     "nothing is left over": nothing_is_left_over,
 }
 """Each promise in words, and the function that looks for a breach of it."""

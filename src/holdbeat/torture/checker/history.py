@@ -14,6 +14,7 @@ from typing import Any
 Row = Mapping[str, Any]
 
 ENDED = frozenset({"COMPLETED", "FAILED", "SKIPPED", "CANCELLED"})
+"""How a chain can end. A job that is CONTINUED has ended, too; its chain goes on in another job."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,6 +52,19 @@ class History:
     """Direct requests: token, and outcome where an answer came."""
     received: Sequence[Row] = ()
     """Webhook messages that a receiver accepted: delivery."""
+    steps_seen: Sequence[Row] = ()
+    """Written by handlers: run, chain (its first job), step, what, monotonic; `called` when the function of the step
+    begins, `passed` with its value when the handler goes on."""
+    sleeps_seen: Sequence[Row] = ()
+    """Written by handlers before and after their one sleep: run, chain, what (begun or over), seconds, monotonic."""
+    waits_seen: Sequence[Row] = ()
+    """Written by handlers: run, chain, number, what (begun, got or timed out), payload, timeout_s, monotonic."""
+    children_seen: Sequence[Row] = ()
+    """Written by handlers that got the result of their one child: run, chain."""
+    signals_sent: Sequence[Row] = ()
+    """Signals to chains: chain, payload, monotonic, is_answered; without an answer it may have been stored or not."""
+    dependencies: Sequence[Row] = ()
+    """Jobs that were made to wait for others: job, after (their first jobs), on_upstream."""
 
     # --- what should be -----------------------------------------------------------------------------------
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -70,7 +84,7 @@ class History:
     # --- the tables in the end ------------------------------------------------------------------------------
     jobs: Sequence[Row] = ()
     """id, status, resource, retry_of, retry_kind, retried_by, permanently_failed, retry_policy, attempt, not_before,
-    group_id, sequence, schedule_id, scheduled_for, idempotency_key."""
+    group_id, sequence, schedule_id, scheduled_for, idempotency_key, parent_id, unique_key, unique_while, expires_at."""
     runs: Sequence[Row] = ()
     """id, job_id, fence, status, error_kind, started_at, finished_at."""
     groups: Sequence[Row] = ()
@@ -83,6 +97,8 @@ class History:
     """id, webhook_id, job_id, group_id, event, status."""
     leases: Sequence[Row] = ()
     """id."""
+    steps: Sequence[Row] = ()
+    """root_id, name, value."""
 
     # --- lookups --------------------------------------------------------------------------------------------
 

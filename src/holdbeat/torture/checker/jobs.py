@@ -100,7 +100,7 @@ def fences_are_unique(history: History) -> Iterator[Violation]:
 def nothing_is_left_over(history: History) -> Iterator[Violation]:
     """Once all work is done nothing is under way any more, and what belongs together agrees."""
     for job in history.jobs:
-        if job["status"] not in ENDED:
+        if job["status"] not in ENDED and job["status"] != "CONTINUED":
             yield Violation("leftover", job["id"], f"job {job['id']} is {job['status']}")
         run = history.run_of.get(job["id"])
         if run is None or run["status"] is None or run["status"] == job["status"]:
@@ -131,10 +131,14 @@ ROUNDING_S = 0.003
 def retries_follow_their_policy(history: History) -> Iterator[Violation]:
     """A failure is retried once, after the right delay, as often as its policy allows and no more."""
     children = Counter(job["retry_of"] for job in history.jobs if job["retry_kind"] == "auto")
+    following = Counter(job["retry_of"] for job in history.jobs if job["retry_kind"] == "continue")
     for job in history.jobs:
         before = history.job.get(job["retry_of"]) if job["retry_of"] else None
-        if before is not None and job["attempt"] != before["attempt"] + 1:
+        if before is not None and job["attempt"] != before["attempt"] + (job["retry_kind"] != "continue"):
             sentence = f"job {job['id']} is attempt {job['attempt']} after attempt {before['attempt']}"
+            yield Violation("retry", job["id"], sentence)
+        if following[job["id"]] != (job["status"] == "CONTINUED"):
+            sentence = f"job {job['id']} is {job['status']}, and {following[job['id']]} jobs continue it"
             yield Violation("retry", job["id"], sentence)
         run = history.run_of.get(job["id"])
         if job["status"] != "FAILED" or run is None:

@@ -46,6 +46,11 @@ def deliveries_arrive(history: History) -> Iterator[Violation]:
         run = history.run_of.get(job["id"])
         if job["status"] == "CANCELLED":
             event = "job.cancelled"
+        elif run is not None and run["status"] == "CONTINUED":
+            if ended := sum(told[job["id"], event] for event in TOLD_AS.values()):
+                sentence = f"job {job['id']} is CONTINUED, and its end was told {ended} times"
+                yield Violation("delivery", job["id"], sentence)
+            continue
         elif run is not None and run["status"] is not None:
             event = TOLD_AS[run["status"]]
         else:
