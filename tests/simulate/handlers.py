@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdbeat import App, Context, PermanentFailure
 from holdbeat.domain.job import RetryPolicy
 from holdbeat.settings import Settings
+from holdbeat.torture.durable import durable_work
 from tests.simulate.loop import OWNER
 
 if TYPE_CHECKING:
@@ -70,6 +71,18 @@ def make_app(world: World, settings: Settings) -> App:
             if ctx.job is not None and ctx.job.attempt < failures:
                 raise ValueError(f"told to fail {failures} times")
         return seconds
+
+    @app.job(retries=RETRIES)
+    async def durable(ctx: Context, work: dict[str, Any], seconds: float, failures: int) -> None:
+        """Steps and waits, and then it fails as often as it is told to."""
+
+        def note(kind: str, **fields: Any) -> None:
+            world.seen[kind].append({**fields, "monotonic": world.stamp()})
+
+        with witnessed(ctx, "default", None):
+            await durable_work(ctx, note, lambda: toil(seconds), **work)
+            if ctx.job is not None and ctx.job.attempt < failures:
+                raise ValueError(f"told to fail {failures} times")
 
     @app.job(retries=RETRIES)
     async def watch(ctx: Context, seconds: float) -> float:

@@ -8,14 +8,16 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.errors import HoldbeatError
+from holdbeat.domain.errors import HoldbeatError, StoreDown
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.submission import Submission
+from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.jobs.cancel import cancel_job
 from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.jobs.submit import submit, submit_group
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.schedules.schedules import clear_hints, set_hints
+from holdbeat.torture.durable import SIGNAL, Batch, draw_durable
 from tests.simulate.plan import Item
 
 if TYPE_CHECKING:
@@ -27,12 +29,17 @@ class Operator:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._chains: list[str] = []
+        """Durable jobs."""
+        self._never_retried: set[str] = set()
+        """Jobs whose retry by hand would change what the checker expects of others."""
 
     async def act(self, item: Item) -> None:
         choice = random.Random(item.args[0])
         acts: dict[str, Callable[[random.Random], Any]] = {
             "submit": self._submit, "submit_key": self._submit_key, "group": self._group, "cancel": self._cancel,
-            "retry": self._retry, "direct": self._direct, "hint": self._hint,
+            "retry": self._retry, "direct": self._direct, "hint": self._hint, "durable": self._durable,
+            "signal": self._signal, "dependent": self._dependent, "unique": self._unique, "expiring": self._expiring,
         }  # fmt: skip
         try:
             await acts[item.kind](choice)
@@ -85,9 +92,55 @@ class Operator:
     async def _retry(self, choice: random.Random) -> None:
         if self._world.acknowledged:
             job = await self._world.store.read(load_job, choice.choice(self._world.acknowledged[-20:])["job"])
-            if job.permanently_failed:
+            if job.permanently_failed and job.id not in self._never_retried:
                 retry = await self._world.store.write(retry_job, job.id)
                 self._world.acknowledged.append({"job": retry.id})
+
+    async def _submitted(self, asked: dict[str, Any]) -> str:
+        enqueued = await self._world.store.write(submit, [Submission.read(asked)])
+        job_id = enqueued.jobs[0].id
+        self._world.acknowledged.append({"job": job_id})
+        return job_id
+
+    async def _durable(self, choice: random.Random) -> None:
+        child = self._work(choice)
+        params = {
+            "work": draw_durable(choice, 900.0, {"type": child["type"], "params": child["params"]}),
+            "seconds": round(choice.choice([0.0, 5.0, 60.0]) * choice.uniform(0.5, 1.0), 3),
+            "failures": choice.choice([0, 0, 1, 2]),
+        }
+        self._chains.append(await self._submitted({"type": "durable", "params": params}))
+
+    async def _signal(self, choice: random.Random) -> None:
+        """To a chain that may wait for it, may do so later, or has ended."""
+        if not self._chains:
+            return
+        chain = choice.choice(self._chains[-4:])
+        payload = f"signal {choice.randrange(2**30)}"
+        is_answered = True
+        try:
+            await self._world.store.write(send_signal, chain, SIGNAL, payload)
+        except StoreDown:
+            is_answered = False
+        self._world.signals_sent.append(
+            {"chain": chain, "payload": payload, "is_answered": is_answered, "monotonic": self._world.stamp()}
+        )
+
+    async def _dependent(self, choice: random.Random) -> None:
+        batch = Batch.of(choice, lambda: self._work(choice))
+        enqueued = await self._world.store.write(submit, batch.submissions)
+        job_ids = [job.id for job in enqueued.jobs]
+        self._world.acknowledged += [{"job": job_id} for job_id in job_ids]
+        self._world.dependencies += batch.dependencies(job_ids)
+        self._never_retried.update(job_ids)
+
+    async def _unique(self, choice: random.Random) -> None:
+        key = f"unique-{choice.randrange(2)}"
+        unique = {"unique_key": key, "unique_while": "unfinished", "on_duplicate": "return"}
+        self._never_retried.add(await self._submitted({**self._work(choice), **unique}))
+
+    async def _expiring(self, choice: random.Random) -> None:
+        await self._submitted({**self._work(choice), "expires_in_s": round(choice.uniform(1, 120), 3)})
 
     async def _hint(self, choice: random.Random) -> None:
         schedule_id = self._world.adaptive["id"]

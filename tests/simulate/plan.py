@@ -6,7 +6,10 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-ACTS = {"submit": 10, "submit_key": 3, "group": 3, "cancel": 3, "retry": 2, "direct": 3, "hint": 2}
+ACTS = {
+    "submit": 10, "submit_key": 3, "group": 3, "cancel": 3, "retry": 2, "direct": 3, "hint": 2, "durable": 4,
+    "signal": 6, "dependent": 2, "unique": 2, "expiring": 2,
+}  # fmt: skip
 FAULTS = {
     "kill": 6, "freeze": 4, "shut_down": 2, "fail_before": 5, "fail_after": 6, "deaf": 4, "slow": 4, "jump": 2,
 }  # fmt: skip

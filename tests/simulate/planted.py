@@ -9,12 +9,16 @@ from unittest import mock
 
 from holdbeat.domain import governor
 from holdbeat.domain.retry import RetryController, RetryVerdict, spread_of
+from holdbeat.engine import run_keeper
 from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.heartbeat import Heartbeat
+from holdbeat.handlers.steps import Steps
+from holdbeat.store.dependencies import consequences
+from holdbeat.store.durable import signals, steps
 from holdbeat.store.firing import fire_due
-from holdbeat.store.jobs import end_runs
+from holdbeat.store.jobs import children, end_runs
 from holdbeat.store.recovery import recover
-from holdbeat.store.running import candidates, settle
+from holdbeat.store.running import candidates, lanes, settle
 from holdbeat.store.schedules import after_run
 from holdbeat.store.schedules.occurrences import insert_occurrences
 from holdbeat.store.webhooks.outbox import Outbox
@@ -129,6 +133,63 @@ def ignores_clamps() -> Patch:
     return mock.patch.object(governor, "_clamped", lambda inputs, winner, now, clamps: winner and winner.at)
 
 
+def forgets_steps() -> Patch:
+    """A retry does not know what the attempts before it have kept."""
+    return mock.patch.object(run_keeper, "kept_values", lambda tx, root_id: {})
+
+
+def misses_signals() -> Patch:
+    """A wait is given up although its signal is there."""
+    look, give_up = signals.look_for_signal, signals.give_up_waiting
+
+    def blind(tx: Any, wait: Any) -> dict[str, Any]:
+        standing = look(tx, wait)
+        return standing if "until" in standing or "timed_out" in standing else {"until": None, "is_due": True}
+
+    def gives_up(tx: Any, wait: Any) -> dict[str, Any]:
+        with mock.patch.object(signals, "look_for_signal", blind):
+            return give_up(tx, wait)
+
+    return mock.patch.multiple(run_keeper, look_for_signal=blind, give_up_waiting=gives_up)
+
+
+def doubles_signals() -> Patch:
+    """A signal that has ended a wait ends the next one, too."""
+    return mock.patch.object(Steps, "take_signal", lambda self, name: None)
+
+
+def doubles_children() -> Patch:
+    """A handler that comes to its child again sometimes makes another one."""
+    outcome_of, keep_outcome = steps.outcome_of, steps.keep_outcome
+
+    def forgotten(tx: Any, call: Any) -> Any:
+        return None if spread_of(call.job_id) < 0.3 else outcome_of(tx, call)
+
+    def keep_first(tx: Any, call: Any, outcome: Any) -> None:
+        if outcome_of(tx, call) is None:
+            keep_outcome(tx, call, outcome)
+
+    return mock.patch.multiple(children, outcome_of=forgotten, keep_outcome=keep_first)
+
+
+def sleeps_too_short() -> Patch:
+    """A sleep that was interrupted by the end of its process is taken for over."""
+    return mock.patch.object(Steps, "kept_wait", lambda self, key: {"until": "2026-01-01T00:00:00.000Z"})
+
+
+def opens_dependents_early() -> Patch:
+    """A job that waits for two others begins when the first of them has ended."""
+    blocked = consequences._blocked
+    return mock.patch.object(
+        consequences, "_blocked", lambda tx, roots: [(*row[:3], False) for row in blocked(tx, roots)]
+    )
+
+
+def starts_expired() -> Patch:
+    """A job that has expired is started all the same."""
+    return mock.patch.object(lanes, "expire_jobs", lambda tx: False)
+
+
 BUGS: dict[str, Callable[[], Patch]] = {
     "take away the fence": no_fence,
     "go on without a lease": no_stop,
@@ -140,4 +201,11 @@ BUGS: dict[str, Callable[[], Patch]] = {
     "claim out of order": claims_out_of_order,
     "forget an adaptive plan": forgets_a_plan,
     "ignore the clamps of a plan": ignores_clamps,
+    "call kept steps again": forgets_steps,
+    "give up on a signal": misses_signals,
+    "take a signal twice": doubles_signals,
+    "make a child twice": doubles_children,
+    "sleep too short": sleeps_too_short,
+    "open dependents early": opens_dependents_early,
+    "start what has expired": starts_expired,
 }

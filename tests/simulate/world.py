@@ -8,6 +8,7 @@ import hashlib
 import json
 import random
 import secrets
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import timedelta
@@ -189,6 +190,10 @@ class World:
         self.frozen: list[dict[str, Any]] = []
         self.requests: list[dict[str, Any]] = []
         self.received: list[dict[str, Any]] = []
+        self.seen: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        """What durable handlers noted, by the kind of the note."""
+        self.signals_sent: list[dict[str, Any]] = []
+        self.dependencies: list[dict[str, Any]] = []
         self.timetables: list[dict[str, Any]] = []
         self.unlike_model: list[str] = []
         """Claims that the model of the queue would have made otherwise."""
@@ -308,7 +313,9 @@ class World:
             acknowledged=self.acknowledged, cancelled=self.cancelled, starts=self.starts, ends=self.ends,
             deaths=self.deaths, frozen=self.frozen, requests=self.requests, received=self.received, limits=LIMITS,
             timetables=self.timetables, wall_is_steady=not self.has_jumped, thaw_s=THAW_S,
-            subscribed=self.webhook_id, **tables,
+            subscribed=self.webhook_id, signals_sent=self.signals_sent, dependencies=self.dependencies,
+            steps_seen=self.seen["step"], sleeps_seen=self.seen["sleep"], waits_seen=self.seen["wait"],
+            children_seen=self.seen["child"], **tables,
         )  # fmt: skip
 
     # --- processes -----------------------------------------------------------------------------------------------
