@@ -255,6 +255,26 @@ async def test_recovery_after_a_jump_takes_nothing_from_a_worker_that_beats(
         assert (ended.status, value(app.store, "SELECT count(*) FROM job_runs")) == (JobStatus.COMPLETED, 1)
 
 
+@pytest.mark.rule("LEASE-06", "REC-01")
+async def test_a_worker_that_stands_still_keeps_its_lease_over_a_jump_for_as_long_as_it_has_it(
+    store_url: str, tmp_path: Path
+) -> None:
+    """By the wall clock its lease is long over; by the clock that cannot jump it has not begun to be late."""
+    app = noting([], asyncio.Event())
+    clock = ManualClock()
+    async with stage(app, tmp_path, clock, store=store_url) as on_stage:
+        await app.enqueue("note", name="current")
+        await on_stage.supervisor.dispatcher.step()
+        terms = app.settings.lease_terms
+        recovery = ZombieRecovery(app.store, terms, 5)
+        assert await recovery.recover() == 0
+        clock.jump(3 * 3600)
+        for _ in range(int(terms.lease_s / 10)):
+            assert await recovery.recover() == 0
+            clock.advance(10)
+        assert await recovery.recover() == 1
+
+
 @pytest.mark.rule("DIR-03", "CON-002")
 async def test_a_request_whose_withdrawal_could_not_be_written_is_withdrawn_as_soon_as_it_can_be(
     store_url: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

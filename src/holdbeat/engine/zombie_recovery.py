@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import ClassVar
 
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.errors import StoreRefused, Unavailable
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.run import ErrorKind
+from holdbeat.engine.clock_watch import TOLERANCE_S
 from holdbeat.engine.service import Service
 from holdbeat.handlers.marked_processes import kill_marked
 from holdbeat.handlers.threads import in_own_thread
@@ -61,6 +63,25 @@ class _SeenFor:
         return {id_: now - since for id_, (_, since) in self._seen.items()}
 
 
+class _ForwardJumps:
+    """Whether the clock that decides what is late has jumped forwards in the last `memory_s` seconds."""
+
+    def __init__(self, clock: Clock, memory_s: float) -> None:
+        self._clock = clock
+        self._memory_s = memory_s
+        self._seen: tuple[datetime, float] | None = None
+        self._jumped_at: float | None = None
+
+    def look(self, wall: datetime) -> bool:
+        now = self._clock.monotonic()
+        if self._seen is not None:
+            before, then = self._seen
+            if (wall - before).total_seconds() - (now - then) > TOLERANCE_S:
+                self._jumped_at = now
+        self._seen = wall, now
+        return self._jumped_at is not None and now - self._jumped_at < self._memory_s
+
+
 class ZombieRecovery(Service):
     name: ClassVar[str] = "zombie-recovery"
 
@@ -70,6 +91,7 @@ class ZombieRecovery(Service):
         self._recover_s = recover_s
         self._looked_at: float | None = None
         self._thorough_at: float | None = None
+        self._forward_jumps = _ForwardJumps(store.clock, terms.lease_s + terms.grace_s)
         self._late_leases = _SeenFor(store.clock)
         self._late_reservations = _SeenFor(store.clock)
         self._borrowed = _SeenFor(store.clock)
@@ -92,10 +114,12 @@ class ZombieRecovery(Service):
         """Leaves out what may be late only because the wall clock jumped, ours or the database's (LEASE-06).
 
         A worker that lives beats and extends its reservations within `heartbeat_s`, whatever the wall clock says. So
-        its work counts as lost once it was seen late, unchanged, for that long on the monotonic clock. A borrowed slot
-        may have a shorter time of its own.
+        its work counts as lost once it was seen late, unchanged, for that long on the monotonic clock. After a jump
+        forwards it must have been seen so for a whole lease: a worker that stands still for a while cannot beat, and
+        its lease is not over. A borrowed slot may have a shorter time of its own.
         """
-        enough_s = self._terms.heartbeat_s
+        has_jumped = self._forward_jumps.look(trouble.at)
+        enough_s = self._terms.lease_s if has_jumped else self._terms.heartbeat_s
         leases = self._late_leases.look(
             {lease.lease_id: lease.heartbeat_at for lease in trouble.leases if lease.kind is ErrorKind.LOST}
         )

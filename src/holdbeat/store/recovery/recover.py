@@ -53,6 +53,8 @@ class BorrowedSlot:
 class Trouble:
     """Everything that needs repair, by id."""
 
+    at: datetime
+    """When this was looked for, by the clock that decides what is late."""
     leases: list[SilentLease] = field(default_factory=list)
     borrowed: list[BorrowedSlot] = field(default_factory=list)
     """Borrowed slots that were not extended in time."""
@@ -89,6 +91,7 @@ def find_trouble(
     """
     dead = frozenset(dead_workers)
     return Trouble(
+        tx.now,
         leases=_silent_leases(tx, terms, dead),
         borrowed=[slot for slot in borrowed_slots(tx) if slot.is_late],
         jobs=_ids(
