@@ -2,7 +2,8 @@
 
 The model is built from the rows at the instant of the claim. A delayed job that was found due stays ready when the wall
 clock goes back behind its time afterwards; none may become ready before. Direct requests are not part of the model:
-while one waits for a slot, and where a slot is free for it, only the checker judges.
+while one waits for a slot, and where a slot is free for it, only the checker judges. Nor is expiry, whose consequences
+a claim writes before it chooses.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def judged_claims(limits: Limits, differs: Callable[[str], None]) -> Any:
 
     def judged(tx: Transaction, vacancy: Vacancy) -> Filled:
         waiting = tx.one("SELECT 1 FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL LIMIT 1")
-        model = None if waiting else model_of(tx, limits)
+        expired = tx.one("SELECT 1 FROM jobs WHERE status = 'QUEUED' AND expires_at <= :now LIMIT 1", now=tx.now)
+        model = None if waiting or expired else model_of(tx, limits)
         rows = tx.rows(
             "SELECT id, not_before FROM jobs WHERE status = 'QUEUED' AND hold = :delayed", delayed=Hold.DELAYED
         )
