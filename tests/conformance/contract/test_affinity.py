@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -83,6 +84,19 @@ def test_who_has_waited_longer_than_the_limit_goes_first(open_store: OpenStore, 
     enqueue_all(store, loads("xx"))
     assert machine.run(1) == "x"
     clock.advance(30.001)
+    assert machine.run(2) == "yx"
+
+
+def test_a_delay_is_no_wait_for_a_slot(open_store: OpenStore, clock: ManualClock) -> None:
+    store = open_store("resources:gpu=1")
+    enqueue_all(store, loads("x"))
+    enqueue_all(store, [NewJob("a", resource="gpu", affinity="y", not_before=clock.now() + timedelta(hours=1))])
+    machine = Machine(store)
+    machine.run(1)
+    clock.advance(3601)
+    enqueue_all(store, loads("xx"))
+    assert machine.run(1) == "x"
+    clock.advance(60)
     assert machine.run(2) == "yx"
 
 

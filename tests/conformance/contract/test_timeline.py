@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
+import pytest
+
 from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.domain.lease import LeaseTerms
-from holdbeat.domain.run import ErrorKind
+from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.domain.waits import Wait, WaitKind
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.reads.event_log import newest_events
 from holdbeat.store.reads.lease_holders import occupants
@@ -19,6 +25,7 @@ from holdbeat.store.reads.needs_attention import (
     next_schedules,
     unserved,
 )
+from holdbeat.store.reads.stats import stats
 from holdbeat.store.reads.timeline import minutes_since, spans_since
 from holdbeat.store.running.reservations import reserve
 from holdbeat.store.running.run_output import ProgressEntry, progress
@@ -32,7 +39,9 @@ from tests.conformance.acts import (
     enqueue_one,
     fail,
     job_of_claim,
+    make_group,
     rows,
+    settle_as,
     skip,
 )
 
@@ -68,6 +77,38 @@ def test_a_wait_is_counted_from_the_end_of_the_delay(store: PersistenceAdapter, 
     clock.advance(32)
     complete(store, claim_one(store))
     assert [minute.waits_s for minute in store.read_sync(minutes_since, began)] == [[2.0]]
+
+
+def signalled(store: PersistenceAdapter, clock: ManualClock) -> None:
+    """A chain that goes on after an hour because its signal came."""
+    job = enqueue_one(store)
+    wait = Wait(WaitKind.SIGNAL, "$signal:go", None, None, "go", 1)
+    settle_as(store, claim_one(store), Outcome.continued((wait,)))
+    clock.advance(3600)
+    store.write_sync(send_signal, job.id, "go")
+
+
+def second_of_a_group(store: PersistenceAdapter, clock: ManualClock) -> None:
+    """A job whose predecessor took an hour."""
+    make_group(store, GroupMode.SEQUENTIAL, OnFailure.STOP, 2)
+    first = claim_one(store)
+    clock.advance(3600)
+    complete(store, first)
+
+
+@pytest.mark.rule("WAIT-08", "OPS-05")
+@pytest.mark.parametrize("made_ready", [signalled, second_of_a_group])
+def test_what_a_job_waited_for_before_it_was_ready_is_no_wait_for_a_slot(
+    store: PersistenceAdapter, clock: ManualClock, made_ready: Callable[[PersistenceAdapter, ManualClock], None]
+) -> None:
+    made_ready(store, clock)
+    began = clock.now()
+    clock.advance(5)
+    assert store.read_sync(stats)["resources"]["default"]["oldest_wait_s"] == 5
+    last = claim_one(store)
+    clock.advance(60)
+    complete(store, last)
+    assert [minute.waits_s for minute in store.read_sync(minutes_since, began)][-1] == [5.0]
 
 
 def test_spans_are_the_runs_and_direct_requests_of_the_window(store: PersistenceAdapter, clock: ManualClock) -> None:

@@ -18,6 +18,16 @@ JOB_FIELDS = field_names(Job, before="worker_id")
 JOB = ", ".join(JOB_FIELDS)
 JOB_OF_J = ", ".join(f"j.{name}" for name in JOB_FIELDS)
 
+READY_SINCE = (
+    "CASE WHEN {job}effective_priority = {job}priority AND {job}ages_at > {job}created_at "
+    "AND ({job}not_before IS NULL OR {job}ages_at > {job}not_before) THEN {job}ages_at "
+    "WHEN {job}not_before > {job}created_at THEN {job}not_before ELSE {job}created_at END"
+)
+"""Since when a job that is ready, or has started, could run: what it waited for before that (a signal, an answer, a
+child, other jobs, an instant) is no wait for a slot. Whatever opens a job writes `ages_at`; ageing moves it on only
+when it raises the priority, and then the delay or the making of the job has to do. `{job}` is the table and a point,
+or nothing."""
+
 RUN_FIELDS = field_names(JobRun, before="omitted_result_bytes")
 RUN = ", ".join(RUN_FIELDS)
 

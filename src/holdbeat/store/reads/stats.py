@@ -14,11 +14,13 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.run import RunStatus
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.rare_events import event_counts
+from holdbeat.store.reads.rows import READY_SINCE
 from holdbeat.store.reads.workers import alive
 from holdbeat.store.transaction import Row, Transaction
 
 _EXACT_WAITS = 2_000
-"""Above so many ready jobs a wait is counted from `created_at`, which the index has, even if a delay went before."""
+"""Above so many ready jobs a wait is counted from `created_at`, which the index has, even if the jobs became ready
+later."""
 
 _NEXT_TYPE = "(SELECT min(type) FROM job_runs WHERE finished_at IS NOT NULL AND type > ended.type)"
 _ENDED_TYPES = (
@@ -146,7 +148,7 @@ def _waiting(tx: Transaction) -> tuple[tuple[Counter[str], dict[str, datetime]],
         eligible = {
             row[0]: tx.instant(row[1])
             for row in tx.rows(
-                "SELECT resource, min(CASE WHEN not_before > created_at THEN not_before ELSE created_at END) "
+                f"SELECT resource, min({READY_SINCE.format(job='')}) "
                 "FROM jobs WHERE status = 'QUEUED' AND hold = 0 GROUP BY resource"
             )
         }

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdbeat.domain.clock import from_iso
+from holdbeat.store.reads.rows import READY_SINCE
 from holdbeat.store.reads.stats import ended_types
 from holdbeat.store.transaction import Row, Transaction
 
@@ -135,15 +136,14 @@ def minutes_since(tx: Transaction, since: datetime) -> list[Minute]:
         if (minute := minutes.get(_minute(tx, at))) is not None:
             minute.ended[status] = int(amount)
     waited = tx.rows(
-        f"SELECT {which}, j.created_at, j.not_before, r.started_at FROM job_runs r JOIN jobs j ON j.id = r.job_id "
+        f"SELECT {which}, {READY_SINCE.format(job='j.')}, r.started_at FROM job_runs r JOIN jobs j ON j.id = r.job_id "
         f"WHERE {condition} AND r.fence % :every = 0 AND r.worker_id IS NOT NULL",
         **window,
         every=1 + total // MOST_SAMPLED,
     )
-    for at, created_at, not_before, started_at in waited:
+    for at, ready_at, started_at in waited:
         if (minute := minutes.get(_minute(tx, at))) is not None:
-            could_run_at = max(tx.instant(created_at), tx.time(not_before) or tx.instant(created_at))
-            minute.waits_s.append(max(0.0, (tx.instant(started_at) - could_run_at).total_seconds()))
+            minute.waits_s.append(max(0.0, (tx.instant(started_at) - tx.instant(ready_at)).total_seconds()))
     return list(minutes.values())
 
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdbeat.domain import events
-from holdbeat.domain.affinity import Affinity, followed, preferred_more
+from holdbeat.domain.affinity import Affinity, AffinityTerms, followed, preferred_more
 from holdbeat.domain.lease import Claim
+from holdbeat.store.reads.rows import READY_SINCE
 from holdbeat.store.running.lane_walk import AFFINITY, PLACE
 from holdbeat.store.running.vacancy import Vacancy
 from holdbeat.store.transaction import Row, Transaction
@@ -50,8 +51,7 @@ def prefer(
         others = [place for place in mine if place[0] == priority and place[AFFINITY] != affinity.last]
         if not others:
             continue
-        waited_s = max((tx.now - tx.instant(place[2])).total_seconds() for place in others)
-        more = preferred_more(affinity, vacancy.affinity_terms, waited_s)
+        more = preferred_more(affinity, vacancy.affinity_terms, _longest_wait_s(tx, others, vacancy.affinity_terms))
         over = min(others, key=lambda place: place[1:4])[3]
         for type_, count in lanes if more else ():
             rows = tx.rows(
@@ -60,6 +60,17 @@ def prefer(
             for row in rows:
                 preferred[row[3]] = Preference(row, over, affinity, row[3] not in known)
     return preferred
+
+
+def _longest_wait_s(tx: Transaction, others: Sequence[Row], terms: AffinityTerms) -> float:
+    """How long one of these jobs has waited for a slot, exactly where it matters."""
+    made_ago_s = max((tx.now - tx.instant(place[2])).total_seconds() for place in others)
+    if made_ago_s <= terms.wait_s:
+        return made_ago_s
+    (since,) = tx.rows(
+        f"SELECT min({READY_SINCE.format(job='')}) FROM jobs WHERE id IN :ids", ids=[place[3] for place in others]
+    )
+    return (tx.now - tx.instant(since[0])).total_seconds()
 
 
 def tell_preferred(tx: Transaction, vacancy: Vacancy, preferred: Sequence[Preference]) -> None:
