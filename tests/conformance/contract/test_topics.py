@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 import pytest
 
+from holdbeat.domain.job import Job
+from holdbeat.domain.submission import Submission
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.durable.signals import send_signal
+from holdbeat.store.jobs.submit import submit
+from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -53,6 +59,36 @@ async def test_on_topics_calls_back_in_the_loop_for_its_topics_and_a_reconnect_u
     await commit(Topic.READY)
     assert called == [loop, loop]
     stop_all()
+
+
+def signal_it(store: PersistenceAdapter, job: Job) -> None:
+    store.write_sync(send_signal, job.id, "go")
+
+
+def submit_it_again(store: PersistenceAdapter, job: Job) -> None:
+    (found,) = store.write_sync(submit, [Submission.read({"type": "noop", "unique_key": "k"})]).jobs
+    assert found.id == job.id
+
+
+@pytest.mark.rule("INV-004", "WAIT-03", "QUE-08")
+@pytest.mark.asyncio
+@pytest.mark.parametrize("act", [signal_it, submit_it_again])
+async def test_a_ready_job_that_a_commit_had_locked_is_told_of_again(
+    store: PersistenceAdapter, act: Callable[[PersistenceAdapter, Job], None]
+) -> None:
+    """A claim passes over locked rows, and without this it would come again only with its next poll."""
+    store.write_sync(announce, [AnnouncedType("noop")])
+    (job,) = store.write_sync(submit, [Submission.read({"type": "noop", "unique_key": "k"})]).jobs
+    told: asyncio.Queue[None] = asyncio.Queue()
+    store.on_topics(asyncio.get_running_loop(), {Topic.READY}, lambda: told.put_nowait(None))
+    if store.url.startswith("postgresql"):
+        with contextlib.suppress(TimeoutError):
+            # Its connection for notifications reports itself, unless it was there before we asked.
+            await asyncio.wait_for(told.get(), 3)
+    while not told.empty():
+        told.get_nowait()
+    await asyncio.to_thread(act, store, job)
+    await asyncio.wait_for(told.get(), 20)
 
 
 def test_every_topic_is_explained_where_it_is_declared() -> None:

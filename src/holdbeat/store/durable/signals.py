@@ -20,6 +20,7 @@ from holdbeat.domain.params import dumps
 from holdbeat.domain.waits import WaitKind, check_payload
 from holdbeat.store.durable.continuing import open_waiting
 from holdbeat.store.durable.steps import ChainCall, lease_gone, lock_lease, outcome_of
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 
@@ -66,6 +67,8 @@ def send_signal(tx: Transaction, job_id: str, name: str, payload: Any = None, se
         ("root_id", "name", "number", "payload", "sent_by", "sent_at"),
         [(root_id, name, number, dumps(payload), sent_by, tx.now)],
     )
+    # A claim that came meanwhile has passed over those that are locked here.
+    tx.wake(Topic.READY)
     tx.record(events.SIGNAL_SENT, job_id=unfinished[-1][0], signal=name, number=number, sent_by=sent_by)
     open_if(
         tx,

@@ -11,6 +11,7 @@ from holdbeat.store.jobs.edit_job import change_job
 from holdbeat.store.queue.enqueue import Enqueued, enqueue
 from holdbeat.store.queue.unique_keys import holders, lock_keys
 from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 
@@ -23,6 +24,9 @@ def enqueue_unique(tx: Transaction, batch: Sequence[NewJob]) -> Enqueued:
     lock_keys(tx, unique_keys)
     known = _known_requests(tx, batch)
     taken = holders(tx, unique_keys)
+    if taken:
+        # A claim that comes meanwhile passes over those that are locked here.
+        tx.wake(Topic.READY)
     duplicates: dict[int, str] = {}
     for index, job in enumerate(batch):
         if job.unique_key in taken and job.idempotency_key not in known:
