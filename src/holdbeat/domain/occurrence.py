@@ -252,16 +252,16 @@ class OverlapDecision:
         return self.action is not OverlapAction.SKIP
 
 
-def overlap(policy: Overlap, has_running: bool, has_queued: bool) -> OverlapDecision:
+def overlap(policy: Overlap, has_begun: bool, has_queued: bool) -> OverlapDecision:
     """What a due time does while earlier jobs of its schedule are unfinished.
 
-    `has_running` includes cancelled work whose handler has not ended; `has_queued` any job that waits,
-    retries and gated ones included.
+    `has_begun` includes cancelled work whose handler has not ended, and chains whose handler sleeps or waits;
+    `has_queued` any other job that waits, retries and gated ones included.
     """
-    if policy is Overlap.ALLOW or not (has_running or has_queued):
+    if policy is Overlap.ALLOW or not (has_begun or has_queued):
         return OverlapDecision(OverlapAction.FIRE)
     if policy is Overlap.SKIP:
-        state = "running" if has_running else "queued"
+        state = "running" if has_begun else "queued"
         return OverlapDecision(OverlapAction.SKIP, f"the job of an earlier due time is still {state} (overlap: skip)")
     if policy is Overlap.QUEUE_ONE:
         if has_queued:

@@ -9,6 +9,9 @@ import pytest
 from holdbeat.domain import events
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.job import Hold, JobStatus
+from holdbeat.domain.run import Outcome
+from holdbeat.domain.waits import Wait, WaitKind
+from holdbeat.observe.explain import explain_job
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.queue.templates import archive_template, create_template
 from holdbeat.store.rare_events import event_counts
@@ -29,8 +32,10 @@ from tests.conformance.acts import (
     count,
     events_of,
     fail,
+    job_of_claim,
     look,
     rows,
+    settle_as,
 )
 from tests.conformance.schedule_acts import (
     announce_types,
@@ -220,6 +225,48 @@ def test_overlap_queue_one_keeps_one_waiting_and_lets_it_go_when_the_running_one
     freed = claim_one(store)
     assert freed.job is not None and freed.job.id == waiting.id
     assert [status for _, status in verdicts(store, schedule)] == ["fired", "fired", "skipped"]
+
+
+@pytest.mark.rule("TIME-11", "WAIT-08")
+def test_overlap_queue_one_keeps_one_waiting_behind_a_chain_that_sleeps(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    schedule = make(store, overlap="queue_one")
+    clock.advance(60)
+    fire(store)
+    settle_as(store, claim_one(store), Outcome.continued((Wait(WaitKind.SLEEP, "$sleep", None, 600),)))
+    clock.advance(60)
+    assert fire(store).fired == 1
+    clock.advance(60)
+    assert fire(store).left_out == 1
+    asleep, waiting = jobs_of(store, schedule)[1:]
+    assert waiting.hold is Hold.OVERLAPPED
+    assert asleep.id in store.read_sync(explain_job, waiting.id)["summary"]
+    clock.advance(600)
+    (woken,) = claim_all(store)
+    assert job_of_claim(woken).id == asleep.id
+    settle_as(store, woken, Outcome.continued((Wait(WaitKind.SLEEP, "$sleep#2", None, 600),)))
+    again = jobs_of(store, schedule)[-1]
+    assert again.retry_of == asleep.id and claim_all(store) == []
+    assert again.id in store.read_sync(explain_job, waiting.id)["summary"]
+    cancel(store, again.id)
+    assert job_of_claim(claim_one(store)).id == waiting.id
+
+
+@pytest.mark.rule("TIME-11", "WAIT-08")
+@pytest.mark.parametrize(("policy", "first"), [("skip", JobStatus.QUEUED), ("cancel_previous", JobStatus.CANCELLED)])
+def test_a_chain_that_sleeps_is_skipped_for_or_replaced(
+    store: PersistenceAdapter, clock: ManualClock, policy: str, first: JobStatus
+) -> None:
+    schedule = make(store, overlap=policy)
+    clock.advance(60)
+    fire(store)
+    settle_as(store, claim_one(store), Outcome.continued((Wait(WaitKind.SLEEP, "$sleep", None, 600),)))
+    clock.advance(60)
+    fire(store)
+    asleep, *more = jobs_of(store, schedule)[1:]
+    assert asleep.status is first
+    assert [job.hold for job in more] == ([Hold.READY] if policy == "cancel_previous" else [])
 
 
 @pytest.mark.rule("TIME-11", "CAN-04")

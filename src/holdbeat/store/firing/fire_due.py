@@ -170,7 +170,7 @@ class _Batch:
         verdicts = self._fresh(schedule, work.verdicts)
         fires = [verdict for verdict in verdicts if verdict.fires]
         replaced = set(fires[:-1]) if schedule.overlap is Overlap.CANCEL_PREVIOUS else set()
-        has_running, has_queued = flight.has_running, flight.has_queued
+        has_begun, has_queued = flight.has_begun, flight.has_queued
         left_out: list[Verdict] = []
         for verdict in verdicts:
             if not verdict.fires:
@@ -178,7 +178,7 @@ class _Batch:
             elif verdict in replaced:
                 left_out.append(_skipped(verdict, _REPLACED))
             else:
-                decision = overlap(schedule.overlap, has_running, has_queued)
+                decision = overlap(schedule.overlap, has_begun, has_queued)
                 hold = None
                 if decision.action is OverlapAction.SKIP:
                     left_out.append(_skipped(verdict, decision.reason))

@@ -46,7 +46,7 @@ def trigger_schedule(
             raise Invalid(f"A fire by hand has no {name} of its own.", code="unknown_field", field=name)
     schedule = get_schedule(tx, reference, endpoint=endpoint, locked=True)
     flight = in_flight(tx, [schedule.id])[schedule.id]
-    decision = overlap(schedule.overlap, flight.has_running, flight.has_queued)
+    decision = overlap(schedule.overlap, flight.has_begun, flight.has_queued)
     if not decision.fires:
         raise Conflict(
             f"Schedule {schedule.name} cannot be triggered now: {decision.reason}. Wait for it or cancel it first.",

@@ -156,8 +156,8 @@ def unfinished_job_of_schedule(tx: Transaction, job: Job) -> Predecessor | None:
     """The first job of the same schedule that must end before it."""
     row = tx.one(
         "SELECT j.id, j.status, l.id FROM jobs j LEFT JOIN leases l ON l.job_id = j.id "
-        "WHERE j.schedule_id = :schedule_id AND j.id < :id AND (j.status IN ('QUEUED', 'RUNNING') OR l.id IS NOT NULL) "
-        "ORDER BY j.id LIMIT 1",
+        "WHERE j.schedule_id = :schedule_id AND (j.id < :id OR j.retry_of IS NOT NULL) AND j.id <> :id "
+        "AND (j.status IN ('QUEUED', 'RUNNING') OR l.id IS NOT NULL) ORDER BY j.id LIMIT 1",
         schedule_id=job.schedule_id,
         id=job.id,
     )

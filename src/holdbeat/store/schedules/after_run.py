@@ -66,9 +66,7 @@ def _latest_starts(ended: Sequence[Job]) -> dict[str, datetime]:
 
 def _open_gates(tx: Transaction, flights: dict[str, InFlight]) -> None:
     opened = [
-        flight.gated[0]
-        for flight in flights.values()
-        if flight.gated and not (flight.running or flight.queued or flight.lingering)
+        flight.gated[0] for flight in flights.values() if flight.gated and not (flight.has_begun or flight.queued)
     ]
     if opened:
         open_gates(tx, opened)

@@ -95,6 +95,8 @@ class InFlight:
     """The unfinished jobs of one schedule, each list oldest first."""
 
     running: list[str] = field(default_factory=list)
+    continuing: list[str] = field(default_factory=list)
+    """Their handler sleeps or waits: they have begun, and go on when the wait is over."""
     queued: list[str] = field(default_factory=list)
     gated: list[str] = field(default_factory=list)
     """Made, but waiting until the others have ended."""
@@ -102,11 +104,15 @@ class InFlight:
     """A job of it was cancelled, and its handler has not ended."""
 
     def __bool__(self) -> bool:
-        return bool(self.running or self.queued or self.gated or self.lingering)
+        return self.has_begun or self.has_queued
 
     @property
     def has_running(self) -> bool:
         return bool(self.running) or self.lingering
+
+    @property
+    def has_begun(self) -> bool:
+        return self.has_running or bool(self.continuing)
 
     @property
     def has_queued(self) -> bool:
@@ -114,7 +120,7 @@ class InFlight:
 
     @property
     def unfinished(self) -> list[str]:
-        return [*self.running, *self.queued, *self.gated]
+        return [*self.running, *self.continuing, *self.queued, *self.gated]
 
 
 def in_flight(tx: Transaction, schedule_ids: Sequence[str]) -> dict[str, InFlight]:
@@ -125,7 +131,7 @@ def in_flight(tx: Transaction, schedule_ids: Sequence[str]) -> dict[str, InFligh
     ids = sorted(flights)
     unfinished, leased = tx.all_rows(
         (
-            "SELECT schedule_id, id, status, hold FROM jobs INDEXED BY jobs_in_flight "
+            "SELECT schedule_id, id, status, hold, retry_kind FROM jobs INDEXED BY jobs_in_flight "
             "WHERE schedule_id IN :ids AND schedule_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING') ORDER BY id",
             {"ids": ids},
         ),
@@ -135,10 +141,12 @@ def in_flight(tx: Transaction, schedule_ids: Sequence[str]) -> dict[str, InFligh
             {"ids": ids},
         ),
     )
-    for schedule_id, job_id, status, hold in unfinished:
+    for schedule_id, job_id, status, hold, retry_kind in unfinished:
         flight = flights[schedule_id]
         if status == "RUNNING":
             flight.running.append(job_id)
+        elif retry_kind == "continue":
+            flight.continuing.append(job_id)
         elif hold == Hold.OVERLAPPED:
             flight.gated.append(job_id)
         else:
