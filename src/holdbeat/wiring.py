@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdbeat.domain.errors import SettingsError, StoreRefused
+from holdbeat.domain.errors import HoldbeatError, SettingsError, StoreRefused
 
 if TYPE_CHECKING:
     from holdbeat.app import App
@@ -143,18 +144,46 @@ def _import_app(path: str) -> App:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name.partition(".")[0] and error.name != module_name:
-            raise
+            raise _not_imported(module_name, error) from error
+        stem = module_name.removesuffix(".py")
+        example = "example:app for example.py" if stem == module_name else f"{stem}:{attribute or 'app'}"
         raise SettingsError(
-            f"There is no module {module_name!r} here. Write module:app, e.g. example:app for example.py, and start "
-            "from the folder that holds it.",
+            f"There is no module {module_name!r} here. Write module:app, e.g. {example}, and start from the folder "
+            "that holds it.",
             field="app",
         ) from error
-    app = getattr(module, attribute or "app", None)
-    if not isinstance(app, App):
-        raise SettingsError(
-            f"{module_name} has no App named {attribute or 'app'!r}. Make one there: app = App().", field="app"
-        )
-    return app
+    except HoldbeatError:
+        raise
+    except Exception as error:
+        raise _not_imported(module_name, error) from error
+    name = attribute or "app"
+    app = getattr(module, name, None)
+    if isinstance(app, App):
+        return app
+    others = [other for other, value in vars(module).items() if isinstance(value, App)]
+    advice = (
+        f"It has {', '.join(others)}: write {module_name}:{others[0]}." if others else "Make one there: app = App()."
+    )
+    raise SettingsError(f"{module_name} has no App named {name!r}. {advice}", field="app")
+
+
+def _not_imported(module_name: str, error: Exception) -> SettingsError:
+    """Prints where the module raised, from its own first line on, and says so in a sentence."""
+    import traceback
+
+    trace = error.__traceback__
+    while trace is not None and _is_of_import(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(error.with_traceback(trace))
+    return SettingsError(
+        f"The module {module_name!r} raised {type(error).__name__} when it was imported: {error}. Correct it, or "
+        "install what it needs.",
+        field="app",
+    )
+
+
+def _is_of_import(file: str) -> bool:
+    return file in (__file__, importlib.__file__) or file.startswith("<frozen importlib.")
 
 
 async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resources: Sequence[str] | None) -> int:
@@ -301,4 +330,12 @@ def main() -> None:
     """The `holdbeat` command."""
     from holdbeat.cli.main import cli
 
+    _open_missing_streams()
     cli(obj=Composition())
+
+
+def _open_missing_streams() -> None:
+    """Whoever closed a standard stream (`>&-`) gets or sends nothing by it, and no file of ours takes its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,50 @@ def test_no_part_of_an_address_that_opens_a_database_is_shown(url: str, tmp_path
 def test_an_address_without_a_secret_is_shown_as_it_is() -> None:
     for url in ("sqlite:////tmp/x.db", "sqlite:///x.db", "postgresql://me@db:5/x?sslmode=require"):
         assert without_password(url) == url
+
+
+def run(folder: Path, words: str) -> subprocess.CompletedProcess[str]:
+    """A line of a shell: `$holdbeat` is the command, in the environment of Command."""
+    environment = {**Command(folder).environment, "holdbeat": f"{sys.executable} -m holdbeat"}
+    return subprocess.run(
+        ["sh", "-c", words], cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=100,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("import missing_library\n", "ModuleNotFoundError: No module named 'missing_library'"),
+        ("def (\n", "SyntaxError: invalid syntax"),
+        ("raise ValueError('no key')\n", "ValueError: no key"),
+    ],
+)
+def test_a_module_that_raises_is_shown_from_its_own_line_on(tmp_path: Path, source: str, shown: str) -> None:
+    (tmp_path / "mine.py").write_text(source)
+    done = run(tmp_path, "$holdbeat serve mine:app")
+    assert done.returncode == 2
+    assert shown in done.stderr and "mine.py" in done.stderr
+    assert "importlib" not in done.stderr and "wiring.py" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"holdbeat: The module 'mine' raised {shown.partition(':')[0]} when it was imported")
+
+
+def test_a_wrong_name_of_an_app_is_answered_with_the_right_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from holdbeat import App\nfirst = App()\nsecond = App()\n")
+    holdbeat = Command(tmp_path)
+    assert "It has first, second: write mine:first." in holdbeat("serve", "mine", code=2).err
+    assert "write mine:first" in holdbeat("serve", "mine.py:first", code=2).err.replace("e.g. ", "write ")
+    (tmp_path / "empty.py").write_text("")
+    assert "Make one there: app = App()." in holdbeat("worker", "empty", code=2).err
+
+
+@pytest.mark.parametrize("words", ["types", "types --json", "version", "stats"])
+def test_output_that_cannot_be_written_is_a_sentence(bare: Command, words: str) -> None:
+    full = run(bare.folder, f"$holdbeat {words} > /dev/full")
+    assert (full.returncode, full.stderr) == (
+        1,
+        "holdbeat: The output could not be written: No space left on device.\n",
+    )
+    closed = run(bare.folder, f"$holdbeat {words} >&-")
+    assert (closed.returncode, closed.stderr) == (0, "")

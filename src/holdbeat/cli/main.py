@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from typing import Any
@@ -92,6 +93,9 @@ EXIT_BY_STATUS = {400: 2, 413: 2, 422: 2, 404: 4, 503: 5}
 INTERRUPTED = 130
 
 
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+
 class LazyGroup(click.Group):
     """A group that knows its verbs by name and loads each when it is used."""
 
@@ -142,6 +146,11 @@ class LazyGroup(click.Group):
         except HoldbeatError as error:
             click.echo(f"holdbeat: {error.detail}{_with_a_key(error)}", err=True)
             sys.exit(exit_code(error))
+        except OSError as error:
+            if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
+                raise
+            click.echo(f"holdbeat: The output could not be written: {error.strerror}.", err=True)
+            sys.exit(1)
         except KeyboardInterrupt:
             click.echo(err=True)
             sys.exit(INTERRUPTED)
