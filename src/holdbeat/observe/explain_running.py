@@ -154,10 +154,16 @@ def _continued(tx: Transaction, job: Job) -> dict[str, Any]:
     """What the handler waited for when it ended this run, and the job in which it goes on."""
     following = load_jobs(tx, [job.continued_by]) if job.continued_by else []
     waits = (following[0].waits or []) if following else []
-    is_waiting = bool(following) and following[0].waits_for is not None
     words = wait_words(tx, waits) if waits else "waits"
-    then = "It goes on" if is_waiting else "The wait is over, and it went on"
-    detail = f"It ended at {_end(tx, job)} because its handler {words}. {then} as job {job.continued_by}."
+    if following and following[0].waits_for is not None:
+        then = f"It goes on as job {job.continued_by}."
+    elif following and following[0].started_at is None and following[0].status.is_terminal:
+        why = f" ({following[0].cancel_reason})" if following[0].cancel_reason else ""
+        ended = f"{following[0].status.lower()} at {_end(tx, following[0])}{why}"
+        then = f"It did not go on: job {job.continued_by}, which waited, was {ended}."
+    else:
+        then = f"The wait is over, and it went on as job {job.continued_by}."
+    detail = f"It ended at {_end(tx, job)} because its handler {words}. {then}"
     return reason("continued", detail, job_id=job.continued_by, at=job.finished_at, waits=waits)
 
 

@@ -208,3 +208,14 @@ def test_a_chain_says_what_its_handler_waits_for_at_each_stop(store: Persistence
     answer = explained(store, store.read_sync(tip_of, both.id))
     assert f"waits for the first of 2: it {stops[0][1]} and {stops[2][1]}" in answer["summary"]
     assert [wait["kind"] for wait in only(answer, "waiting")["waits"]] == ["sleep", "signal"]
+
+
+@pytest.mark.rule("WAIT-01", "WAIT-07")
+def test_a_chain_that_was_cancelled_while_it_waited_did_not_go_on(store: PersistenceAdapter) -> None:
+    job = enqueue_one(store)
+    wait = Wait(WaitKind.SIGNAL, "$signal:go", None, None, "go", 1)
+    settle_as(store, claim_one(store), Outcome.continued((wait,)))
+    waiting = cancel(store, job.id, "no longer needed")
+    summary = explained(store, job.id)["summary"]
+    assert f"It did not go on: job {waiting.id}, which waited, was cancelled at " in summary
+    assert summary.endswith("(no longer needed).") and "The wait is over" not in summary
