@@ -216,3 +216,51 @@ async def test_a_wait_whose_end_no_calendar_has_is_refused_where_it_is_asked_for
         "at must lie between the years 1970 and 9000.",
     ]
     app.close()
+
+
+@pytest.mark.rule("STEP-01", "WAIT-01", "WAIT-06")
+async def test_a_wait_inside_the_function_of_a_step_suspends_the_run(store_url: str, tmp_path: Path) -> None:
+    app = App(store_url, **FAST)
+    effects = str(tmp_path / "effects")
+
+    @app.job
+    async def child() -> int:
+        return 5
+
+    @app.job(retries=0)
+    async def parent(ctx: Context) -> list[Any]:
+        async def innermost() -> list[Any]:
+            first = await ctx.step("first", note, effects, "first")
+            await ctx.sleep(0.2)
+            return [first, await ctx.run(child)]
+
+        async def middle() -> list[Any]:
+            return await ctx.step("innermost", innermost)
+
+        async def other() -> str:
+            return str(await ctx.wait_for("go"))
+
+        found = await asyncio.gather(
+            ctx.step("middle", middle), ctx.step("other", other), ctx.step("beside", note, effects, "beside")
+        )
+        return list(found)
+
+    async with app.running():
+        handle = await app.enqueue(parent)
+        await app.signal(handle.id, "go", "on")
+        assert result(await handle.wait(20)) == [["FIRST", 5], "on", "BESIDE"]
+    assert sorted(lines(effects)) == ["beside", "first"], "steps that ended were kept"
+    app.close()
+
+
+async def test_an_instant_that_is_none_is_refused_with_a_sentence(store_url: str) -> None:
+    app = App(store_url, **FAST)
+
+    @app.job(retries=0)
+    async def late(ctx: Context) -> None:
+        await ctx.sleep_until("2030-01-01T00:00:00Z")  # type: ignore[arg-type]
+
+    async with app.running():
+        job = await (await app.enqueue(late)).wait(20)
+    assert job.run is not None and "sleep_until needs an instant with a time zone" in str(job.run.error)
+    app.close()

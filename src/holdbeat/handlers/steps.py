@@ -11,6 +11,7 @@ import inspect
 import json
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -73,6 +74,8 @@ class StepOptions:
 
 
 ONCE = StepOptions()
+_STEPS_AROUND: ContextVar[tuple[str, ...]] = ContextVar("holdbeat_steps_around", default=())
+"""The steps inside whose functions a task of an async handler is."""
 
 
 class Steps:
@@ -96,7 +99,9 @@ class Steps:
         self._waits: list[Wait] = []
         self._is_suspended = False
         self._ended: asyncio.Event | None = None
-        """Set when a step ends, where a wait of the same event loop waits for that."""
+        """Set when a step ends, where waits of the same event loop wait for that."""
+        self._waiting: set[str] = set()
+        """The open steps whose functions wait themselves: they end with the run, so no wait waits for them."""
 
     def begin(self, name: str) -> str:
         """The key of this use of the name. After the run was suspended it begins nothing any more."""
@@ -116,8 +121,7 @@ class Steps:
     def end(self, name: str) -> None:
         with self._lock:
             self._open.discard(name)
-        if self._ended is not None:
-            self._ended.set()
+        self._look_again()
 
     def number(self, name: str) -> str:
         """The key of a use of the name that need not end before the next begins."""
@@ -166,10 +170,18 @@ class Steps:
 
     async def others_ended(self) -> None:
         """Waits for the steps that are open beside a wait: what they did would be lost with the run."""
+        if around := _STEPS_AROUND.get():
+            self._waiting.update(around)
+            self._look_again()
         await asyncio.sleep(0)
-        while any(not name.startswith(RESERVED) for name in self._open):
-            self._ended = asyncio.Event()
+        while any(not name.startswith(RESERVED) and name not in self._waiting for name in self._open):
+            if self._ended is None or self._ended.is_set():
+                self._ended = asyncio.Event()
             await self._ended.wait()
+
+    def _look_again(self) -> None:
+        if self._ended is not None:
+            self._ended.set()
 
     def suspended(self) -> Suspended:
         with self._lock:
@@ -233,6 +245,7 @@ class Steps:
         """The same for an event loop; a plain function is called in a thread of its own."""
         options = StepOptions.taken_from(kwargs) if kwargs else ONCE
         key = self.begin(check_step_name(name))
+        around = _STEPS_AROUND.set((*_STEPS_AROUND.get(), name))
         try:
             kept = self._kept if self._kept is not None else await self.load_async()
             if key in kept:
@@ -259,6 +272,7 @@ class Steps:
             self._report(key, None)
             return value if earlier is None else json.loads(earlier)
         finally:
+            _STEPS_AROUND.reset(around)
             self.end(name)
 
     def _report_begin(self, key: str) -> datetime:

@@ -272,7 +272,7 @@ class PlainWaitCalls(WaitState):
 
 
 def _aware(at: datetime) -> datetime:
-    if at.tzinfo is None:
+    if not isinstance(at, datetime) or at.tzinfo is None:
         raise Invalid("sleep_until needs an instant with a time zone, such as datetime.now(UTC).", field="at")
     return check_instant(at, "at")
 
