@@ -181,6 +181,14 @@ class Transaction(ABC):
         rows = self.rows(sql, **params)
         return rows[0] if rows else None
 
+    def count(self, sql: str, /, **params: Any) -> int:
+        """The number that a statement counts."""
+        return int(self.rows(sql, **params)[0][0])
+
+    def column(self, sql: str, /, **params: Any) -> list[Any]:
+        """The first column of all rows."""
+        return [row[0] for row in self.rows(sql, **params)]
+
     def dicts(self, columns: Sequence[str], sql: str, /, **params: Any) -> list[dict[str, Any]]:
         """Rows of a statement that selects exactly `columns`, by name."""
         return [dict(zip(columns, row, strict=True)) for row in self.rows(sql, **params)]

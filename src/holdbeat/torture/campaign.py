@@ -325,21 +325,18 @@ def _instant(tx: Transaction, value: Any) -> float:
 
 
 def _unfinished_work(tx: Transaction) -> int:
-    row = tx.one(
+    return tx.count(
         "SELECT (SELECT count(*) FROM jobs WHERE status IN ('QUEUED', 'RUNNING'))"
         " + (SELECT count(*) FROM leases WHERE job_id IS NOT NULL)"
         " + (SELECT count(*) FROM deliveries WHERE status = 'PENDING')"
     )
-    return int(row[0]) if row else 0
 
 
 def _unfinished(tx: Transaction) -> int:
-    row = tx.one(
+    return _unfinished_work(tx) + tx.count(
         "SELECT (SELECT count(*) FROM leases) + (SELECT count(*) FROM direct_reservations WHERE status = 'ACTIVE')"
     )
-    return _unfinished_work(tx) + (int(row[0]) if row else 0)
 
 
 def _ended(tx: Transaction) -> int:
-    row = tx.one("SELECT count(*) FROM jobs WHERE finished_at IS NOT NULL")
-    return int(row[0]) if row else 0
+    return tx.count("SELECT count(*) FROM jobs WHERE finished_at IS NOT NULL")

@@ -67,7 +67,7 @@ def known_upstreams(tx: Transaction, requests: Iterable[NewJob]) -> Known:
 def _locked(tx: Transaction, table: str, ids: Sequence[str]) -> set[str]:
     if not ids:
         return set()
-    return {row[0] for row in tx.rows(f"SELECT id FROM {table} WHERE id IN :ids ORDER BY id FOR UPDATE", ids=ids)}
+    return set(tx.column(f"SELECT id FROM {table} WHERE id IN :ids ORDER BY id FOR UPDATE", ids=ids))
 
 
 def link(tx: Transaction, links: Sequence[NewEdges]) -> None:
@@ -113,7 +113,7 @@ def _tips(tx: Transaction, job_ids: Sequence[str]) -> tuple[dict[str, str], list
                 unfinished.append(job_id)
     if ended:
         # One that was cancelled while it ran has not ended before its handler has.
-        held = {row[0] for row in tx.rows("SELECT job_id FROM leases WHERE job_id IN :ids", ids=sorted(ended))}
+        held = set(tx.column("SELECT job_id FROM leases WHERE job_id IN :ids", ids=sorted(ended)))
         unfinished += sorted(held)
         ended = {job_id: status for job_id, status in ended.items() if job_id not in held}
     return ended, unfinished

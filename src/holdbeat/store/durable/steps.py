@@ -150,8 +150,7 @@ def drop_steps(tx: Transaction, root_id: str, from_step: str | None = None) -> N
             code="not_finished",
             job_id=busy[0],
         )
-    rows = tx.rows("SELECT name FROM steps WHERE root_id = :id ORDER BY kept_at, started_at, name", id=root_id)
-    names = [row[0] for row in rows]
+    names = tx.column("SELECT name FROM steps WHERE root_id = :id ORDER BY kept_at, started_at, name", id=root_id)
     if from_step is not None:
         if from_step not in names:
             raise NotFound(f"The chain of job {root_id} has kept no step {from_step!r}.", code="unknown_step")

@@ -55,8 +55,7 @@ def database_time(tx: Transaction) -> datetime:
 
 def last_recorded_at(tx: Transaction) -> datetime | None:
     """When the latest due time was judged, by the clock of that time."""
-    row = tx.one("SELECT max(recorded_at) FROM occurrences")
-    return None if row is None else tx.time(row[0])
+    return tx.time(tx.column("SELECT max(recorded_at) FROM occurrences")[0])
 
 
 def record_clock_jump(tx: Transaction, clock: str, amount_s: float, *, host: str, worker_id: str | None) -> None:

@@ -158,8 +158,7 @@ def rerun_job(tx: Transaction, job_id: str, from_step: str | None = None) -> Job
 
 
 def _before(tx: Transaction, root_id: str, from_step: str) -> list[str]:
-    rows = tx.rows("SELECT name FROM steps WHERE root_id = :id ORDER BY kept_at, started_at, name", id=root_id)
-    names = [row[0] for row in rows]
+    names = tx.column("SELECT name FROM steps WHERE root_id = :id ORDER BY kept_at, started_at, name", id=root_id)
     if from_step not in names:
         raise NotFound(f"The chain of job {root_id} has kept no step {from_step!r}.", code="unknown_step")
     return names[: names.index(from_step)]

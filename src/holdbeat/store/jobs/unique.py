@@ -47,7 +47,7 @@ def _known_requests(tx: Transaction, batch: Sequence[NewJob]) -> set[str | None]
     keys = [job.idempotency_key for job in batch if job.idempotency_key is not None]
     if not keys:
         return set()
-    return {row[0] for row in tx.rows("SELECT idempotency_key FROM jobs WHERE idempotency_key IN :keys", keys=keys)}
+    return set(tx.column("SELECT idempotency_key FROM jobs WHERE idempotency_key IN :keys", keys=keys))
 
 
 def _refuse(tx: Transaction, holder: Job, job: NewJob) -> None:

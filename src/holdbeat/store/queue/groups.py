@@ -50,7 +50,7 @@ def load_group(tx: Transaction, group_id: str) -> tuple[JobGroup, list[Job]]:
     row = tx.one(f"SELECT {GROUP} FROM job_groups WHERE id = :id", id=group_id)
     if row is None:
         raise NotFound(f"There is no job group {group_id}.", group_id=group_id)
-    ids = [r[0] for r in tx.rows("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)]
+    ids = tx.column("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)
     return group_of(tx, row), load_jobs(tx, ids, result_bytes=LISTED_RESULT_BYTES)
 
 

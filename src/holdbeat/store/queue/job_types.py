@@ -147,4 +147,4 @@ def _type_of(tx: Transaction, row: Row) -> AnnouncedType:
 
 def some_type_names(tx: Transaction, limit: int) -> list[str]:
     """The first names of job types, in the database's order."""
-    return [row[0] for row in tx.rows("SELECT name FROM job_types ORDER BY name LIMIT :limit", limit=limit)]
+    return tx.column("SELECT name FROM job_types ORDER BY name LIMIT :limit", limit=limit)

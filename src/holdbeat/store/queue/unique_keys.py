@@ -46,8 +46,7 @@ def give_up_taken_keys(tx: Transaction, requests: Sequence[NewJob]) -> None:
     if not keys:
         return
     lock_keys(tx, keys)
-    rows = tx.rows(f"SELECT unique_key FROM jobs WHERE unique_key IN :keys AND {HELD}", keys=keys)
-    taken = {row[0] for row in rows}
+    taken = set(tx.column(f"SELECT unique_key FROM jobs WHERE unique_key IN :keys AND {HELD}", keys=keys))
     for request in mine:
         if request.unique_key in taken:
             request.unique_key = request.unique_while = None

@@ -49,7 +49,7 @@ class Blockers:
 
     def __init__(self, tx: Transaction) -> None:
         self._now = tx.now
-        self.paused = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")}
+        self.paused = set(tx.column("SELECT resource FROM queue_pauses"))
         waiting = tx.rows(
             "SELECT resource, type, count(*), partition, sum(weight) FROM direct_reservations "
             "WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now GROUP BY resource, type, partition",

@@ -30,14 +30,13 @@ def no_job(job_id: str) -> NotFound:
 
 def tips_of(tx: Transaction, job_ids: Sequence[str]) -> list[str]:
     """The ids of the newest jobs in the chains of these jobs."""
-    rows = tx.rows(
+    return tx.column(
         "WITH RECURSIVE chain(id, retried_by) AS ("
         " SELECT id, retried_by FROM jobs WHERE id IN :ids"
         " UNION SELECT j.id, j.retried_by FROM chain JOIN jobs j ON j.id = chain.retried_by)"
         " SELECT id FROM chain WHERE retried_by IS NULL",
         ids=list(job_ids),
     )
-    return [row[0] for row in rows]
 
 
 def tips_by_root(tx: Transaction, root_ids: Sequence[str]) -> dict[str, str]:
@@ -79,7 +78,7 @@ def original_params(tx: Transaction, job_ids: Sequence[str]) -> dict[str, dict[s
 
 def failures_in_chain(tx: Transaction, job_id: str, kinds: Sequence[str], most: int) -> int:
     """How many runs failed in one of these ways, back to the original, manual retries included; at most `most`."""
-    row = tx.one(
+    return tx.count(
         "WITH RECURSIVE chain(id, retry_of) AS ("
         " SELECT id, retry_of FROM jobs WHERE id = :id"
         " UNION SELECT j.id, j.retry_of FROM chain JOIN jobs j ON j.id = chain.retry_of)"
@@ -89,13 +88,11 @@ def failures_in_chain(tx: Transaction, job_id: str, kinds: Sequence[str], most: 
         kinds=kinds,
         most=most,
     )
-    assert row is not None
-    return int(row[0])
 
 
 def chain_of(tx: Transaction, job_id: str) -> list[dict[str, Any]]:
     """The job and its automatic retries, the oldest first: {job_id, status, error_kind}."""
-    back = tx.rows(
+    ids = tx.column(
         "WITH RECURSIVE chain(id, retry_of, kind, depth) AS ("
         " SELECT id, retry_of, retry_kind, 0 FROM jobs WHERE id = :id"
         " UNION ALL SELECT j.id, j.retry_of, j.retry_kind, chain.depth + 1 FROM chain JOIN jobs j"
@@ -104,7 +101,7 @@ def chain_of(tx: Transaction, job_id: str) -> list[dict[str, Any]]:
         id=job_id,
         most=CHAIN_MAX,
     )
-    onwards = tx.rows(
+    ids += tx.column(
         "WITH RECURSIVE chain(id, retried_by, depth) AS ("
         " SELECT id, retried_by, 0 FROM jobs WHERE id = :id"
         " UNION ALL SELECT j.id, j.retried_by, chain.depth + 1 FROM chain JOIN jobs j"
@@ -113,7 +110,6 @@ def chain_of(tx: Transaction, job_id: str) -> list[dict[str, Any]]:
         id=job_id,
         most=CHAIN_MAX,
     )
-    ids = [row[0] for row in back] + [row[0] for row in onwards]
     links = {
         row[0]: {"job_id": row[0], "status": row[1], "error_kind": row[2]}
         for row in tx.rows(

@@ -54,8 +54,7 @@ def descendants_of(tx: Transaction, chain_ids: Sequence[str]) -> list[str]:
     if not below:
         return []
     # Apart from the walk: SQLite would rather read all jobs than the few that it has found.
-    rows = tx.rows(
+    return tx.column(
         "SELECT id FROM jobs WHERE id IN :ids AND status IN ('QUEUED', 'RUNNING') ORDER BY id",
         ids=[row[0] for row in below],
     )
-    return [row[0] for row in rows]

@@ -138,9 +138,8 @@ def _counts_by_status(tx: Transaction) -> tuple[dict[str, int], int]:
             where += " AND priority >= 0"
         if status in ("FAILED", "SKIPPED", "CANCELLED"):
             where += " AND status IN ('FAILED', 'SKIPPED', 'CANCELLED')"
-        row = tx.one(
+        counts[status] = tx.count(
             f"SELECT count(*) FROM (SELECT 1 FROM jobs {pinned.get(status, '')} {where} LIMIT :most) AS counted",
             most=COUNTED + 1,
         )
-        counts[status] = int(row[0]) if row else 0
     return counts, sum(counts.values())

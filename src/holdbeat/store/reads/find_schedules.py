@@ -93,14 +93,13 @@ def find_schedules(
     else:
         by_state = _by_state(tx, kind)
         index = _add_state(tx, conditions, state) if state else ""
-        rows = tx.rows(
+        ids = tx.column(
             f"SELECT id FROM schedules {index} WHERE {conditions.where} ORDER BY {ORDERS[order]} "
             "LIMIT :limit OFFSET :offset",
             limit=limit,
             offset=offset,
             **conditions.params,
         )
-        ids = [row[0] for row in rows]
     # Whole rows are read of one page only: they are long to carry through a sort.
     schedules = {
         schedule.id: schedule
@@ -146,8 +145,7 @@ def _by_state(tx: Transaction, kind: str) -> dict[str, int]:
     def count(state: str) -> int:
         conditions = Conditions([kind])
         index = _add_state(tx, conditions, state) if state else ""
-        row = tx.one(f"SELECT count(*) FROM schedules {index} WHERE {conditions.where}", **conditions.params)
-        return int(row[0]) if row else 0
+        return tx.count(f"SELECT count(*) FROM schedules {index} WHERE {conditions.where}", **conditions.params)
 
     by_state = {state: count(state) for state in ("", *STATES) if state != "active"}
     by_state["active"] = by_state[""] - sum(by_state[state] for state in STATES if state != "active")

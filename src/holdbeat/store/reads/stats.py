@@ -125,7 +125,7 @@ def runs_since(tx: Transaction, since: datetime) -> dict[str, int]:
 
 def ended_types(tx: Transaction) -> list[str]:
     """Every type that has a finished run, by name."""
-    return [row[0] for row in tx.rows(_ENDED_TYPES)]
+    return tx.column(_ENDED_TYPES)
 
 
 def _waiting(tx: Transaction) -> tuple[tuple[Counter[str], dict[str, datetime]], int]:
@@ -171,5 +171,4 @@ def _waiting(tx: Transaction) -> tuple[tuple[Counter[str], dict[str, datetime]],
 
 
 def _count(tx: Transaction, source: str, **params: Any) -> int:
-    row = tx.one(f"SELECT count(*) FROM {source}", **params)
-    return int(row[0]) if row else 0
+    return tx.count(f"SELECT count(*) FROM {source}", **params)

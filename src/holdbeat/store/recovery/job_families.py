@@ -77,9 +77,7 @@ def families(tx: Transaction, job_ids: Sequence[str]) -> list[Family]:
             sets.unite(retry_of, job_id)
             relatives.add(job_id)
         if new_groups:
-            relatives |= {
-                row[0] for row in tx.rows("SELECT id FROM jobs WHERE group_id IN :ids", ids=sorted(new_groups))
-            }
+            relatives |= set(tx.column("SELECT id FROM jobs WHERE group_id IN :ids", ids=sorted(new_groups)))
         frontier = relatives - jobs.keys() - frontier
     return _gather(tx, sets, jobs, groups)
 
@@ -138,16 +136,14 @@ _PARENT_UNFINISHED = (
 
 
 def _needed_jobs(tx: Transaction, ids: Sequence[str]) -> set[str]:
-    return {
-        row[0]
-        for row in tx.rows(
-            "SELECT job_id FROM leases WHERE job_id IN :ids "
-            "UNION ALL SELECT job_id FROM deliveries WHERE job_id IN :ids AND status = 'PENDING' "
-            "UNION ALL SELECT job_id FROM job_runs WHERE job_id IN :ids AND status IS NULL "
-            f"UNION ALL {_AWAITED} UNION ALL {_PARENT_UNFINISHED}",
-            ids=ids,
-        )
-    }
+    rows = tx.rows(
+        "SELECT job_id FROM leases WHERE job_id IN :ids "
+        "UNION ALL SELECT job_id FROM deliveries WHERE job_id IN :ids AND status = 'PENDING' "
+        "UNION ALL SELECT job_id FROM job_runs WHERE job_id IN :ids AND status IS NULL "
+        f"UNION ALL {_AWAITED} UNION ALL {_PARENT_UNFINISHED}",
+        ids=ids,
+    )
+    return {row[0] for row in rows}
 
 
 def _needed_groups(tx: Transaction, ids: Sequence[str]) -> set[str]:

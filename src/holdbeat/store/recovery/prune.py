@@ -27,6 +27,11 @@ from holdbeat.store.rare_events import count_pruned
 from holdbeat.store.recovery.job_families import Family, families
 from holdbeat.store.transaction import Transaction
 
+_OF_JOBS = (
+    ("deliveries", "job_id"), ("steps", "root_id"), ("signals", "root_id"), ("questions", "root_id"),
+    ("dependencies", "job_id"), ("jobs", "id"),
+)  # fmt: skip
+"""Tables with rows of jobs, and the column that has the id of the job."""
 _PLACE = "prune.place"
 _PASSED = "prune.passed"
 _FILES = "prune.files."
@@ -137,16 +142,13 @@ def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned) ->
 
 def prune_reservations(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
     """Takes away direct requests that ended before `before` and are not executed any more."""
-    ids = [
-        row[0]
-        for row in tx.rows(
-            "SELECT r.id FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
-            "WHERE r.finished_at IS NOT NULL AND r.finished_at < :before AND r.status <> 'ACTIVE' AND l.id IS NULL "
-            "ORDER BY r.finished_at LIMIT :limit",
-            before=before,
-            limit=limit,
-        )
-    ]
+    ids = tx.column(
+        "SELECT r.id FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
+        "WHERE r.finished_at IS NOT NULL AND r.finished_at < :before AND r.status <> 'ACTIVE' AND l.id IS NULL "
+        "ORDER BY r.finished_at LIMIT :limit",
+        before=before,
+        limit=limit,
+    )
     if ids:
         _take_output(tx, ids, gone)
         tx.execute("DELETE FROM direct_reservations WHERE id IN :ids", ids=ids)
@@ -168,7 +170,7 @@ def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned) ->
     # Named with their table: a bare xid would be the text that is chosen, which sorts otherwise.
     chosen, order = ("''", "id") if tx.dialect == "sqlite" else ("events.xid::text", "events.xid, events.id")
     first = tx.rows(f"SELECT id, at, {chosen}, count, name FROM events ORDER BY {order} LIMIT :limit", limit=limit)
-    old = [row for row in first if (at := tx.time(row[1])) is not None and at < before]
+    old = [row for row in first if tx.instant(row[1]) < before]
     if not old:
         return
     if tx.dialect == "sqlite":
@@ -203,12 +205,7 @@ def _window(
         limit=limit,
         **params,
     )
-    window = []
-    for finished_at, job_id in rows:
-        at = tx.time(finished_at)
-        assert at is not None
-        window.append((at, job_id))
-    return window
+    return [(tx.instant(finished_at), job_id) for finished_at, job_id in rows]
 
 
 def _place(tx: Transaction) -> tuple[datetime, str] | None:
@@ -227,17 +224,13 @@ def _take_away(tx: Transaction, old: Sequence[Family], gone: Pruned) -> int:
     groups = sorted(group_id for family in old for group_id in family.groups)
     if not jobs:
         return 0
-    runs = [row[0] for row in tx.rows("SELECT id FROM job_runs WHERE job_id IN :ids", ids=jobs)]
+    runs = tx.column("SELECT id FROM job_runs WHERE job_id IN :ids", ids=jobs)
     if runs:
         _take_output(tx, runs, gone)
         tx.execute("DELETE FROM job_runs WHERE id IN :ids", ids=runs)
-    tx.execute("DELETE FROM deliveries WHERE job_id IN :ids", ids=jobs)
-    tx.execute("DELETE FROM steps WHERE root_id IN :ids", ids=jobs)
-    tx.execute("DELETE FROM signals WHERE root_id IN :ids", ids=jobs)
     forget_labels(tx, jobs)
-    tx.execute("DELETE FROM questions WHERE root_id IN :ids", ids=jobs)
-    tx.execute("DELETE FROM dependencies WHERE job_id IN :ids", ids=jobs)
-    tx.execute("DELETE FROM jobs WHERE id IN :ids", ids=jobs)
+    for table, column in _OF_JOBS:
+        tx.execute(f"DELETE FROM {table} WHERE {column} IN :ids", ids=jobs)
     gone.add("jobs", len(jobs))
     if groups:
         tx.execute("DELETE FROM deliveries WHERE group_id IN :ids", ids=groups)

@@ -94,24 +94,23 @@ def find_trouble(
         tx.now,
         leases=_silent_leases(tx, terms, dead),
         borrowed=[slot for slot in borrowed_slots(tx) if slot.is_late],
-        jobs=_ids(
-            tx,
+        jobs=tx.column(
             "SELECT j.id FROM jobs AS j INDEXED BY jobs_running LEFT JOIN leases l ON l.job_id = j.id "
             "WHERE j.status = 'RUNNING' AND l.id IS NULL ORDER BY j.id",
         )
-        + (_ids(tx, _ABANDONED_CANCELS) if thorough else []),
+        + (tx.column(_ABANDONED_CANCELS) if thorough else []),
         has_expired=has_expired(tx),
-        undecided=_ids(tx, f"SELECT id FROM jobs WHERE {_undecided(tx)} ORDER BY id"),
+        undecided=tx.column(f"SELECT id FROM jobs WHERE {_undecided(tx)} ORDER BY id"),
         reservations=_abandoned_reservations(tx, terms, dead),
-        groups=_ids(tx, _STUCK_GROUPS) if thorough else [],
+        groups=tx.column(_STUCK_GROUPS) if thorough else [],
         schedules=orphaned_schedules(tx),
-        workers=_ids(
-            tx, "SELECT id FROM workers WHERE id IN :dead AND stopped_at IS NULL ORDER BY id", dead=sorted(dead)
+        workers=tx.column(
+            "SELECT id FROM workers WHERE id IN :dead AND stopped_at IS NULL ORDER BY id", dead=sorted(dead)
         )
         if dead
         else [],
         # On SQLite the lock of a worker shows whether it lives; a stopped process is still alive.
-        silent_workers=[] if tx.dialect == "sqlite" else _ids(tx, _SILENT_WORKERS, limit=_silent_before(tx, terms)),
+        silent_workers=[] if tx.dialect == "sqlite" else tx.column(_SILENT_WORKERS, limit=_silent_before(tx, terms)),
         terms=terms,
         dead_workers=dead,
     )
@@ -176,10 +175,6 @@ def end_silent_worker(tx: Transaction, worker_id: str, terms: LeaseTerms) -> boo
     """Writes down that a worker is gone; should it have been frozen only, its next heartbeat takes that back."""
     silent = tx.one(f"{_SILENT_WORKERS} AND id = :id", limit=_silent_before(tx, terms), id=worker_id)
     return silent is not None and not _has_work(tx, worker_id) and stop_worker(tx, worker_id, "its heartbeat stopped")
-
-
-def _ids(tx: Transaction, sql: str, /, **params: Any) -> list[str]:
-    return [row[0] for row in tx.rows(sql, **params)]
 
 
 def _undecided(tx: Transaction) -> str:

@@ -201,8 +201,7 @@ def _ids_where(tx: Transaction, condition: str, label: str | None, endpoint: boo
     if endpoint is not None:
         conditions.add(f"endpoint IS {'NOT ' if endpoint else ''}NULL")
     source = "schedules" if label is None else add_label(conditions, label, endpoint=endpoint)
-    rows = tx.rows(f"SELECT id FROM {source} WHERE {conditions.where} ORDER BY id", **conditions.params)
-    return [row[0] for row in rows]
+    return tx.column(f"SELECT id FROM {source} WHERE {conditions.where} ORDER BY id", **conditions.params)
 
 
 def set_hints(

@@ -77,7 +77,7 @@ def take_deliveries(
     except_hosts: Collection[str] = (),
 ) -> list[TakenDelivery]:
     """Takes due deliveries for `lock_s`, at most `per_host` for a host; hosts take turns, but not `except_hosts`."""
-    hosts = [row[0] for row in tx.rows(f"{_HOSTS} SELECT host FROM next WHERE host IS NOT NULL")]
+    hosts = tx.column(f"{_HOSTS} SELECT host FROM next WHERE host IS NOT NULL")
     due = _due(tx, [host for host in hosts if host not in except_hosts], per_host)
     chosen = sorted(due)[:limit]
     if not chosen:
@@ -227,11 +227,10 @@ def send_test(tx: Transaction, webhook_id: str) -> Delivery:
 
 def count_failed(tx: Transaction) -> int:
     """How many deliveries were given up; at most FAILED_COUNTED are counted."""
-    row = tx.one(
+    return tx.count(
         "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE status = 'FAILED' LIMIT :most) AS failed",
         most=FAILED_COUNTED,
     )
-    return int(row[0]) if row else 0
 
 
 def list_deliveries(

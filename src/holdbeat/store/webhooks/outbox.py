@@ -79,7 +79,7 @@ class Outbox:
             return []
         row = tx.one(f"SELECT {GROUP} FROM job_groups WHERE id = :id", id=group_id)
         assert row is not None
-        ids = [r[0] for r in tx.rows("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)]
+        ids = tx.column("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)
         payload = payload_of(tx, event, {"group": group_json(group_of(tx, row), _jobs_to_tell(tx, ids))})
         return [NewDelivery(event, receiver.url, payload, receiver.id, group_id=group_id) for receiver in receivers]
 
