@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,10 +15,7 @@ from holdbeat.cli.job_tables import explanation, job_fields, jobs_table
 from holdbeat.cli.options import JSON, PRIORITY, WATCH, example, printing, reaching, with_options, words_of
 from holdbeat.cli.output import bar, confirm, show, show_list, shown
 from holdbeat.domain.errors import HoldbeatError, NotFound
-from holdbeat.schemas.jobs import JobStatus
-
-if TYPE_CHECKING:
-    from holdbeat.schemas.jobs import BulkResult
+from holdbeat.schemas.jobs import BulkResult, JobStatus
 
 AT_ONCE = 500
 """How many jobs are cancelled in one step."""

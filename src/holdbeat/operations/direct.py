@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.bounds import check_duration_s, check_flag, check_line
 from holdbeat.domain.clock import iso
@@ -18,18 +18,16 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.views import slot_json
 from holdbeat.engine.direct_execution import DirectExecutionHandler, DirectResult, WaitedTooLong
 from holdbeat.operations.checks import needs_admin
+from holdbeat.operations.operation import OperationContext
 from holdbeat.operations.output import LOG_PAGE, chunk_json
 from holdbeat.operations.reservations import check_ttl
 from holdbeat.schemas.field_bounds import LONGEST_NAME, LONGEST_SLOT_WAIT_S
+from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.reads.estimates import estimate_grant
 from holdbeat.store.running.reservations import load_reservation, place_in_line
 from holdbeat.store.running.run_output import LogLine, read_logs, read_progress
 from holdbeat.store.topics import Topic
-
-if TYPE_CHECKING:
-    from holdbeat.operations.operation import OperationContext
-    from holdbeat.store.adapter import PersistenceAdapter
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 
 class HandlerFailed(HoldbeatError):

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdbeat.domain.job import Job
 from holdbeat.domain.params import dumps
+from holdbeat.domain.steps import OpenStep, Step
 from holdbeat.domain.views import form, question_json
 from holdbeat.operations.checks import id_of
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas import durable as schemas
 from holdbeat.schemas.durable import GraphEdge, GraphNode
 from holdbeat.store.durable import questions, signals, steps
-from holdbeat.store.reads.graph import graph_of
+from holdbeat.store.reads.graph import Graph, graph_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.questions import open_questions
-
-if TYPE_CHECKING:
-    from holdbeat.domain.job import Job
-    from holdbeat.domain.steps import OpenStep, Step
-    from holdbeat.store.reads.graph import Graph
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 VALUE_MAX = 2000
 """A value that is longer as JSON is cut, and then is a text."""

@@ -5,7 +5,7 @@ Guards GOV-11: it reads the endpoint and calls; it writes nothing, so neither pl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.redaction import redacted_headers
@@ -14,10 +14,6 @@ from holdbeat.handlers.outbound import Outbound
 from holdbeat.operations.checks import check_reference
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.schedules.endpoints import endpoint_call
-
-if TYPE_CHECKING:
-    from holdbeat.handlers.outbound import Outbound
-    from holdbeat.store.adapter import PersistenceAdapter
 
 
 async def try_endpoint(store: PersistenceAdapter, outbound: Outbound, reference: str) -> dict[str, Any]:

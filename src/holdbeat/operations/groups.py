@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.bounds import check_choice, check_line
 from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure, ThenWhen
@@ -14,9 +14,7 @@ from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.jobs import cancel
 from holdbeat.store.queue.groups import load_group
 from holdbeat.store.reads import list_jobs as job_lists
-
-if TYPE_CHECKING:
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 
 @writes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.bounds import check_flag, check_line, check_whole_number
 from holdbeat.domain.errors import Invalid
@@ -34,9 +34,7 @@ from holdbeat.store.reads.find_jobs import search_jobs
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.pagination import Cursors, Page
 from holdbeat.store.reads.queue_view import queue
-
-if TYPE_CHECKING:
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 EVENT_PAGE = 500
 

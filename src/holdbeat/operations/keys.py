@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.api_key import KEY_BYTES, ApiKey, Scope, new_key
 from holdbeat.domain.bounds import check_choice, check_line, duration_s
@@ -13,9 +13,7 @@ from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas import system
 from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.access import api_keys
-
-if TYPE_CHECKING:
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 
 @reads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.limit import FIELDS
@@ -13,9 +13,7 @@ from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas import limits as schemas
 from holdbeat.store.limits import changes as limit_changes
 from holdbeat.store.reads.limit_figures import LimitFigures, limit_figures
-
-if TYPE_CHECKING:
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 
 @reads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.clock import iso
@@ -16,9 +16,7 @@ from holdbeat.operations.operation import OperationContext, reads
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.running.reservations import lease_of_reservation, load_reservation
 from holdbeat.store.running.run_output import LogLine, read_logs
-
-if TYPE_CHECKING:
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 LOG_PAGE = 500
 LAST_LINE = 2**62

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.bounds import check_choice, check_duration_s
 from holdbeat.domain.reservation import ReservationStatus
@@ -12,9 +12,7 @@ from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas.field_bounds import LONGEST_SLOT_TTL_S
 from holdbeat.store.running import held_slots, reservations
-
-if TYPE_CHECKING:
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 
 @reads

@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from holdbeat.domain.bounds import check_flag
 from holdbeat.domain.errors import NotFound
@@ -27,9 +27,7 @@ from holdbeat.store.jobs import bulk, manual_retry
 from holdbeat.store.reads.jobs import load_run, load_run_and_type
 from holdbeat.store.reads.list_jobs import list_runs
 from holdbeat.store.running.run_output import read_artifact
-
-if TYPE_CHECKING:
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 BYTES = "application/octet-stream"
 CHUNK = 256 * 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.occurrence import OccurrenceStatus
@@ -13,9 +13,7 @@ from holdbeat.operations.kinds import Kind
 from holdbeat.operations.operation import OperationContext, reads
 from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.schedules import schedule_reports
-
-if TYPE_CHECKING:
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 
 @reads

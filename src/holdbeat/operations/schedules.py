@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.address import check_url
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
+from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.views import job_json, occurrence_json
 from holdbeat.operations import checks
 from holdbeat.operations.kinds import Kind
@@ -17,10 +18,7 @@ from holdbeat.store.firing import manual_fire
 from holdbeat.store.queue.templates import find_template
 from holdbeat.store.schedules import schedules
 from holdbeat.store.tracing import current_traceparent
-
-if TYPE_CHECKING:
-    from holdbeat.domain.schedule import Schedule
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 MOST_CHOSEN = 10_000
 

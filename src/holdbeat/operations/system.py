@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.attention import AttentionItem
 from holdbeat.domain.bounds import check_instant, check_line
@@ -21,9 +21,7 @@ from holdbeat.store.reads.find_events import EventSearch, find_events
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.reads.stats import stats as read_stats
 from holdbeat.store.reads.workers import list_workers
-
-if TYPE_CHECKING:
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 BEGINNING = "0"
 """The place before all events that are kept."""

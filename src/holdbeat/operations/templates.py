@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
@@ -14,9 +14,7 @@ from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas.jobs import TemplateRequest
 from holdbeat.store.queue import templates
 from holdbeat.store.reads import list_jobs as job_lists
-
-if TYPE_CHECKING:
-    from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Transaction
 
 _FIELDS = tuple(TemplateRequest.__annotations__)
 _ARCHIVED: dict[str | None, Any] = {None: None, "true": True, "false": False, "all": "all"}

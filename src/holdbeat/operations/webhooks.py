@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdbeat.domain.address import check_url
 from holdbeat.domain.bounds import check_choice, check_flag
@@ -14,10 +14,8 @@ from holdbeat.domain.views import delivery_json, webhook_json
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks import deliveries, subscriptions
-
-if TYPE_CHECKING:
-    from holdbeat.store.transaction import Transaction
 
 
 @writes
