@@ -13,13 +13,11 @@ from holdbeat.domain import events
 from holdbeat.domain.api_key import SHOWN, ApiKey, Scope, hash_of
 from holdbeat.domain.errors import NotFound
 from holdbeat.store import meta
-from holdbeat.store.reads.columns import field_names, row_reader
+from holdbeat.store.reads.columns import Table
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
-_KEY_FIELDS = field_names(ApiKey)
-_KEY = ", ".join(_KEY_FIELDS)
-_key_of = row_reader(ApiKey, _KEY_FIELDS)
+_KEYS = Table("api_keys", ApiKey)
 USE_NOTED_S = 60.0
 """How exactly the last use of a key is known; noting every use would be a write for every request."""
 
@@ -42,15 +40,14 @@ def create_api_key(
 
 def list_api_keys(tx: Transaction) -> list[ApiKey]:
     """All keys, revoked ones included, the oldest first."""
-    return [_key_of(tx, row) for row in tx.rows(f"SELECT {_KEY} FROM api_keys ORDER BY id")]
+    return _KEYS.all(tx, "ORDER BY id")
 
 
 def revoke_api_key(tx: Transaction, key_id: str, *, by: str | None = None) -> ApiKey:
     """Ends a key at once; to revoke it again changes nothing."""
-    row = tx.one(f"SELECT {_KEY} FROM api_keys WHERE id = :id", id=key_id)
-    if row is None:
+    key = _KEYS.first(tx, "WHERE id = :id", id=key_id)
+    if key is None:
         raise NotFound(f"There is no API key {key_id}.", key_id=key_id)
-    key = _key_of(tx, row)
     if key.revoked_at is None:
         tx.execute("UPDATE api_keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL", id=key_id, now=tx.now)
         key.revoked_at = tx.now

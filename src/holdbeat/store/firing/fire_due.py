@@ -32,7 +32,7 @@ from holdbeat.store.jobs.cancel import cancel_jobs
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.reads.jobs import locked_jobs
-from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
+from holdbeat.store.reads.schedules import SCHEDULES
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.occurrences import DueTime, InFlight, in_flight, insert_occurrences, taken
 from holdbeat.store.schedules.schedule_rows import TRIED_AGAIN, save_plans, wake_of
@@ -82,7 +82,7 @@ def fire_due(tx: Transaction, limit: int = 500) -> Firing:
     for row in rows:
         # Each on its own: a timetable that cannot be read must stop nobody else's.
         try:
-            schedule = schedule_of(tx, row)
+            schedule = SCHEDULES.read(tx, row)
             work = _work(schedule, tx.now)
         except UNREADABLE as error:
             troubled.append((row[0], row[-1], trouble_of(error)))
@@ -138,8 +138,8 @@ def _set_aside(tx: Transaction, troubled: Sequence[tuple[str, str | None, str]])
 def _due(tx: Transaction, limit: int) -> tuple[list[Row], int]:
     """Due schedules that nobody else holds, and how many are due in all."""
     statement = (
-        f"SELECT {SCHEDULE} FROM schedules INDEXED BY schedules_wake WHERE wake_at IS NOT NULL AND wake_at <= :now "
-        "ORDER BY wake_at, id LIMIT :limit FOR UPDATE SKIP LOCKED"
+        f"SELECT {SCHEDULES.columns} FROM schedules INDEXED BY schedules_wake WHERE wake_at IS NOT NULL "
+        "AND wake_at <= :now ORDER BY wake_at, id LIMIT :limit FOR UPDATE SKIP LOCKED"
     )
     params = {"now": tx.now, "limit": limit}
     if tx.dialect == "sqlite":

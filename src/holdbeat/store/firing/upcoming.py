@@ -13,11 +13,11 @@ from holdbeat.domain.governor import CRON, PlanInputs
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.schedule_steps import replanned
 from holdbeat.domain.timetable import UNREADABLE, next_due, trouble_of
-from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
+from holdbeat.store.reads.schedules import SCHEDULES
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.schedule_rows import save_plans
 from holdbeat.store.topics import Topic
-from holdbeat.store.transaction import Row, Transaction
+from holdbeat.store.transaction import Transaction
 
 MOST_MOMENTS = 1000
 JUST_NOW = timedelta(seconds=5)
@@ -70,35 +70,31 @@ def realign(tx: Transaction, after_id: str = "", limit: int = 500, *, went_back:
     through the schedules in batches: returns where to go on, None at the end. What was fired stays fired: its row
     refuses a second time when its slot comes round again.
     """
-    rows = _planned_after(tx, after_id, limit, went_back, " FOR UPDATE")
+    schedules = _planned_after(tx, after_id, limit, went_back, " FOR UPDATE")
     changed = []
-    for row in rows:
-        replanned_one = _realigned(schedule_of(tx, row), tx.now, went_back)
-        if replanned_one is not None:
-            changed.append(replanned_one)
-            record_plan(tx, replanned_one)
+    for schedule in schedules:
+        realigned = _realigned(schedule, tx.now, went_back)
+        if realigned is not None:
+            changed.append(realigned)
+            record_plan(tx, realigned)
     save_plans(tx, changed)
     if changed:
         tx.wake(Topic.SCHEDULES)
-    return rows[-1][0] if len(rows) == limit else None
+    return schedules[-1].id if len(schedules) == limit else None
 
 
 def drifted(tx: Transaction, after_id: str = "", limit: int = 500) -> tuple[bool, str | None]:
     """Whether `realign` would find something in this batch, and where the next one begins. Writes nothing."""
-    rows = _planned_after(tx, after_id, limit, False)
-    has_drifted = any(_realigned(schedule_of(tx, row), tx.now, False) is not None for row in rows)
-    return has_drifted, rows[-1][0] if len(rows) == limit else None
+    schedules = _planned_after(tx, after_id, limit, False)
+    has_drifted = any(_realigned(schedule, tx.now, False) is not None for schedule in schedules)
+    return has_drifted, schedules[-1].id if len(schedules) == limit else None
 
 
-def _planned_after(tx: Transaction, after_id: str, limit: int, went_back: bool, lock: str = "") -> list[Row]:
+def _planned_after(tx: Transaction, after_id: str, limit: int, went_back: bool, lock: str = "") -> list[Schedule]:
     # Without a jump only the rules of a zone can have moved a due time.
     zoned = "" if went_back else "AND cron IS NOT NULL AND timezone <> 'UTC' "
-    return tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules WHERE id > :after AND wake_at IS NOT NULL {zoned}"
-        f"ORDER BY id LIMIT :limit{lock}",
-        after=after_id,
-        limit=limit,
-    )
+    planned = f"WHERE id > :after AND wake_at IS NOT NULL {zoned}ORDER BY id LIMIT :limit{lock}"
+    return SCHEDULES.all(tx, planned, after=after_id, limit=limit)
 
 
 def _realigned(schedule: Schedule, now: datetime, went_back: bool) -> Schedule | None:

@@ -23,7 +23,7 @@ from holdbeat.store.reads.job_filter import (
     refuse_unknown,
 )
 from holdbeat.store.reads.jobs import locked_unfinished
-from holdbeat.store.reads.rows import JOB_OF_J, job_of
+from holdbeat.store.reads.rows import JOB_OF_J, JOBS
 from holdbeat.store.transaction import Transaction
 
 
@@ -100,7 +100,7 @@ def retry_where(
         f"SELECT {JOB_OF_J} FROM jobs AS j WHERE {conditions.where} ORDER BY j.id{'' if dry_run else ' FOR UPDATE'}",
         **conditions.params,
     )
-    jobs = [job_of(tx, row) for row in rows]
+    jobs = [JOBS.read(tx, row) for row in rows]
     if dry_run:
         return BulkResult(len(jobs), 0, [job.id for job in jobs])
     made = retry_jobs(tx, with_free_keys(tx, jobs))

@@ -16,7 +16,7 @@ from holdbeat.store.jobs.end_runs import apply_consequences, lock_groups_and_sch
 from holdbeat.store.queue.cancelled import mark_cancelled
 from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.jobs import load_job, locked_jobs
-from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.reads.rows import JOBS
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
 
@@ -71,13 +71,8 @@ def cancel_group(tx: Transaction, group_id: str, reason: str | None = None) -> N
     row = tx.one("SELECT status FROM job_groups WHERE id = :id FOR UPDATE", id=group_id)
     if row is None:
         raise NotFound(f"There is no job group {group_id}.", group_id=group_id)
-    jobs = [
-        job_of(tx, row)
-        for row in tx.rows(
-            f"SELECT {JOB} FROM jobs WHERE group_id = :id AND status IN ('QUEUED', 'RUNNING') ORDER BY id FOR UPDATE",
-            id=group_id,
-        )
-    ]
+    members = "WHERE group_id = :id AND status IN ('QUEUED', 'RUNNING') ORDER BY id FOR UPDATE"
+    jobs = JOBS.all(tx, members, id=group_id)
     if not jobs:
         raise Conflict(
             f"Group {group_id} has nothing left to cancel: it is {row[0]}.",

@@ -23,7 +23,7 @@ from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.queue.labels import replace_labels
 from holdbeat.store.reads.chains import no_job, tip_of
 from holdbeat.store.reads.jobs import load_job
-from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.reads.rows import JOBS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
@@ -45,11 +45,11 @@ def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
                 field=name,
             )
     row = _locked(tx, job_id)
-    job = job_of(tx, row[:-2])
+    job = JOBS.read(tx, row)
     if job.status is JobStatus.CONTINUED:
         job_id = tip_of(tx, job_id)
         row = _locked(tx, job_id)
-        job = job_of(tx, row[:-2])
+        job = JOBS.read(tx, row)
     if job.status is not JobStatus.QUEUED:
         raise Conflict(
             f"Job {job_id} is {job.status}; only a QUEUED job can be changed. Submit a new one instead.",
@@ -85,7 +85,7 @@ def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
 
 
 def _locked(tx: Transaction, job_id: str) -> Row:
-    row = tx.one(f"SELECT {JOB}, effective_priority, ages_at FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
+    row = tx.one(f"SELECT {JOBS.columns}, effective_priority, ages_at FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
     if row is None:
         raise no_job(job_id)
     return row

@@ -25,7 +25,7 @@ from holdbeat.schemas.field_bounds import PRIORITY_MAX
 from holdbeat.store.queue.ageing import counted_from
 from holdbeat.store.queue.labels import add_labels
 from holdbeat.store.reads.columns import copier, row_writer
-from holdbeat.store.reads.rows import JOB, job_of, policy_text
+from holdbeat.store.reads.rows import JOBS, policy_text
 from holdbeat.store.single_insert import SingleInsert, UniformInsert
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
@@ -226,8 +226,8 @@ def _holders_of_keys(tx: Transaction, batches: list[Sequence[NewJob]]) -> dict[s
         return {}
     # On PostgreSQL two callers with one key must wait for each other before they look.
     tx.lock_pools(f"key:{key}" for key in keys)
-    rows = tx.rows(f"SELECT {JOB}, request_hash FROM jobs WHERE idempotency_key IN :keys", keys=keys)
-    jobs = [(job_of(tx, row), row[-1]) for row in rows]
+    rows = tx.rows(f"SELECT {JOBS.columns}, request_hash FROM jobs WHERE idempotency_key IN :keys", keys=keys)
+    jobs = [(JOBS.read(tx, row), row[-1]) for row in rows]
     return {job.idempotency_key or "": (request_hash, job) for job, request_hash in jobs}
 
 

@@ -19,7 +19,7 @@ from holdbeat.domain.job import Hold, Job, JobStatus, NewJob
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.unstarted import EndedJob, cancel_unstarted, skip_unstarted
 from holdbeat.store.reads.jobs import load_jobs
-from holdbeat.store.reads.rows import GROUP, LISTED_RESULT_BYTES, group_of
+from holdbeat.store.reads.rows import GROUPS, LISTED_RESULT_BYTES
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
@@ -47,11 +47,11 @@ def create_group(
 
 def load_group(tx: Transaction, group_id: str) -> tuple[JobGroup, list[Job]]:
     """A group with all jobs that ever were its members, retries included, by sequence."""
-    row = tx.one(f"SELECT {GROUP} FROM job_groups WHERE id = :id", id=group_id)
-    if row is None:
+    group = GROUPS.first(tx, "WHERE id = :id", id=group_id)
+    if group is None:
         raise NotFound(f"There is no job group {group_id}.", group_id=group_id)
     ids = tx.column("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)
-    return group_of(tx, row), load_jobs(tx, ids, result_bytes=LISTED_RESULT_BYTES)
+    return group, load_jobs(tx, ids, result_bytes=LISTED_RESULT_BYTES)
 
 
 @dataclass(slots=True)
@@ -66,8 +66,7 @@ class GroupEnds:
 def step_groups(tx: Transaction, group_ids: Sequence[str], outbox: Outbox) -> GroupEnds:
     """Lets each group do what its policy says now, and ends it if that was all (INV-006)."""
     ends = GroupEnds()
-    for row in tx.rows(f"SELECT {GROUP} FROM job_groups WHERE id IN :ids ORDER BY id FOR UPDATE", ids=group_ids):
-        group = group_of(tx, row)
+    for group in GROUPS.all(tx, "WHERE id IN :ids ORDER BY id FOR UPDATE", ids=group_ids):
         if group.status.is_terminal:
             continue
         members = _members(tx, group.id)

@@ -29,7 +29,7 @@ from holdbeat.schemas.field_bounds import LONGEST_DESCRIPTION, LONGEST_NAME
 from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.reads.columns import optional, row_writer
 from holdbeat.store.reads.ids import row_by_name
-from holdbeat.store.reads.rows import TEMPLATE, TEMPLATE_FIELDS, template_of
+from holdbeat.store.reads.rows import TEMPLATES
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -64,7 +64,7 @@ _NULLABLE: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
-_row = row_writer(TEMPLATE_FIELDS, (), {"default_params": dumps, "retry_policy": optional(dumps), "labels": dumps})
+_row = row_writer(TEMPLATES.fields, (), {"default_params": dumps, "retry_policy": optional(dumps), "labels": dumps})
 
 
 def create_template(tx: Transaction, fields: Mapping[str, Any]) -> JobTemplate:
@@ -77,21 +77,21 @@ def create_template(tx: Transaction, fields: Mapping[str, Any]) -> JobTemplate:
     if template.type == "http":
         refuse_marks(template.default_params, "default_params")
     _refuse_taken_name(tx, template)
-    tx.insert("job_templates", TEMPLATE_FIELDS, [_row(template)])
+    tx.insert("job_templates", TEMPLATES.fields, [_row(template)])
     return template
 
 
 def get_template(tx: Transaction, reference: str, *, locked: bool = False) -> JobTemplate:
     """A template by its name, its id or a part of the id, or NotFound."""
-    row = row_by_name(tx, "job template", TEMPLATE, reference, locked=locked, by_part=True)
+    row = row_by_name(tx, "job template", TEMPLATES.columns, reference, locked=locked, by_part=True)
     if row is None:
         raise NotFound(f"There is no job template {reference[:LONGEST_NAME]!r}.")
-    return template_of(tx, row)
+    return TEMPLATES.read(tx, row)
 
 
 def find_template(tx: Transaction, reference: str) -> JobTemplate | None:
-    row = row_by_name(tx, "job template", TEMPLATE, reference)
-    return None if row is None else template_of(tx, row)
+    row = row_by_name(tx, "job template", TEMPLATES.columns, reference)
+    return None if row is None else TEMPLATES.read(tx, row)
 
 
 def patch_template(
@@ -111,7 +111,7 @@ def patch_template(
     if template.name != old_name:
         _refuse_taken_name(tx, template)
     template.version += 1
-    tx.update("job_templates", TEMPLATE_FIELDS, _row(template))
+    tx.update("job_templates", TEMPLATES.fields, _row(template))
     return template
 
 
@@ -139,7 +139,7 @@ def archive_template(tx: Transaction, reference: str, *, version: int | None = N
     refuse_stale(f"Template {template.name}", template.version, version, template_id=template.id)
     template.archived_at = tx.now
     template.version += 1
-    tx.update("job_templates", TEMPLATE_FIELDS, _row(template))
+    tx.update("job_templates", TEMPLATES.fields, _row(template))
     tx.record(events.TEMPLATE_ARCHIVED, template_id=template.id, template_name=template.name)
     for (schedule_id,) in tx.rows(
         "UPDATE schedules SET enabled = :no, next_run_at = NULL, replan_at = NULL, wake_at = NULL, trouble = NULL, "

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdbeat.store.transaction import Row, Transaction
 
@@ -72,6 +72,28 @@ def row_reader(
     )
     read: Callable[[Transaction, Row], T] = _compiled(source, "read", kind=kind, **_functions(converters))
     return read
+
+
+class Table(Generic[T]):
+    """A table with a row for each `kind`, a dataclass: its columns are the fields of that, or those before one."""
+
+    def __init__(
+        self, name: str, kind: type[T], converters: Mapping[str, Converter] | None = None, *, before: str | None = None
+    ) -> None:
+        self.name = name
+        self.fields = field_names(kind, before)
+        self.columns = ", ".join(self.fields)
+        self.read = row_reader(kind, self.fields, converters)
+        """Makes a `kind` of a row of these columns, and perhaps others after them."""
+
+    def all(self, tx: Transaction, rest: str, /, **params: Any) -> list[T]:
+        """What the rows are that `rest` chooses: the statement after `SELECT … FROM` the table."""
+        return [self.read(tx, row) for row in tx.rows(f"SELECT {self.columns} FROM {self.name} {rest}", **params)]
+
+    def first(self, tx: Transaction, rest: str, /, **params: Any) -> T | None:
+        """The first of them; None if there is none."""
+        row = tx.one(f"SELECT {self.columns} FROM {self.name} {rest}", **params)
+        return None if row is None else self.read(tx, row)
 
 
 def row_writer(

@@ -20,7 +20,7 @@ from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.limits.turns import fair_pool, turn_of
 from holdbeat.store.limits.usage import usage
 from holdbeat.store.reads.blockers import Blocker, Blockers
-from holdbeat.store.reads.rows import RESERVATION, reservation_of
+from holdbeat.store.reads.rows import RESERVATIONS
 from holdbeat.store.transaction import Row, Transaction
 
 LAST_RUNS = 20
@@ -94,13 +94,8 @@ def estimate_grant(tx: Transaction, reservation: Reservation, blockers: Blockers
 def waiting_requests(tx: Transaction, work: Job | Reservation) -> list[Reservation]:
     """Direct requests that wait for a slot of the pool that `work` draws from, in the order of their coming."""
     condition, params = pool_condition(tx, work)
-    rows = tx.rows(
-        f"SELECT {RESERVATION} FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL "
-        f"AND expires_at > :now AND {condition} ORDER BY requested_at, id",
-        now=tx.now,
-        **params,
-    )
-    return [reservation_of(tx, row) for row in rows]
+    waiting = "WHERE status = 'ACTIVE' AND granted_at IS NULL AND expires_at > :now"
+    return RESERVATIONS.all(tx, f"{waiting} AND {condition} ORDER BY requested_at, id", now=tx.now, **params)
 
 
 def _start_behind(

@@ -15,7 +15,7 @@ from holdbeat.domain.schedule import Schedule
 from holdbeat.store.reads.find_jobs import like
 from holdbeat.store.reads.job_filter import label_parts
 from holdbeat.store.reads.pagination import Conditions
-from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
+from holdbeat.store.reads.schedules import SCHEDULES
 from holdbeat.store.transaction import Transaction
 
 _PAUSED = "(paused_until IS NOT NULL AND paused_until > :now)"
@@ -101,12 +101,7 @@ def find_schedules(
             **conditions.params,
         )
     # Whole rows are read of one page only: they are long to carry through a sort.
-    schedules = {
-        schedule.id: schedule
-        for schedule in (
-            schedule_of(tx, row) for row in tx.rows(f"SELECT {SCHEDULE} FROM schedules WHERE id IN :ids", ids=ids)
-        )
-    }
+    schedules = {schedule.id: schedule for schedule in SCHEDULES.all(tx, "WHERE id IN :ids", ids=ids)}
     return Found([schedules[id_] for id_ in ids], by_state[state or ""], by_state)
 
 

@@ -11,7 +11,7 @@ from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.run import JobRun
 from holdbeat.domain.steps import OpenStep
 from holdbeat.store.reads.chains import no_job
-from holdbeat.store.reads.rows import JOB, RUN, job_of, run_of, short_run_columns, short_run_of
+from holdbeat.store.reads.rows import JOBS, RUNS, short_run_columns, short_run_of
 from holdbeat.store.reads.upstreams import edges_of
 from holdbeat.store.transaction import Transaction
 
@@ -20,7 +20,7 @@ def load_jobs(tx: Transaction, ids: Sequence[str], *, result_bytes: int | None =
     """The Jobs with these ids, whole, in that order, without unknown ones and results larger than `result_bytes`."""
     if not ids:
         return []
-    jobs = {row[0]: job_of(tx, row) for row in tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids", ids=ids)}
+    jobs = {job.id: job for job in JOBS.all(tx, "WHERE id IN :ids", ids=ids)}
     complete(tx, list(jobs.values()), result_bytes=result_bytes)
     return [jobs[job_id] for job_id in ids if job_id in jobs]
 
@@ -35,14 +35,12 @@ def load_job(tx: Transaction, job_id: str) -> Job:
 
 def locked_jobs(tx: Transaction, ids: Sequence[str]) -> list[Job]:
     """The rows of these Jobs, locked in the order in which everyone locks them."""
-    rows = tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=ids)
-    return [job_of(tx, row) for row in rows]
+    return JOBS.all(tx, "WHERE id IN :ids ORDER BY id FOR UPDATE", ids=ids)
 
 
 def locked_job(tx: Transaction, job_id: str) -> Job | None:
     """The row of one Job, locked; None if it is gone."""
-    row = tx.one(f"SELECT {JOB} FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
-    return None if row is None else job_of(tx, row)
+    return JOBS.first(tx, "WHERE id = :id FOR UPDATE", id=job_id)
 
 
 def locked_unfinished(tx: Transaction, ids: Sequence[str]) -> list[Job]:
@@ -63,9 +61,9 @@ def complete(tx: Transaction, jobs: Sequence[Job], *, result_bytes: int | None =
     ids = [job.id for job in jobs]
     by_id = {job.id: job for job in jobs}
     is_whole = result_bytes is None
-    columns = RUN if result_bytes is None else short_run_columns(tx.dialect, "", result_bytes)
+    columns = RUNS.columns if result_bytes is None else short_run_columns(tx.dialect, "", result_bytes)
     for row in tx.rows(f"SELECT {columns} FROM job_runs WHERE job_id IN :ids", ids=ids):
-        run = run_of(tx, row) if is_whole else short_run_of(tx, row)
+        run = RUNS.read(tx, row) if is_whole else short_run_of(tx, row)
         by_id[run.job_id].run = run
     runs = {job.run.id: job for job in jobs if job.run is not None}
     if runs:
@@ -116,10 +114,10 @@ def _fill_open_steps(tx: Transaction, jobs: Mapping[str, Job], noted: Mapping[st
 
 def load_run(tx: Transaction, run_id: str) -> JobRun:
     """One JobRun by its id."""
-    row = tx.one(f"SELECT {RUN} FROM job_runs WHERE id = :id", id=run_id)
-    if row is None:
+    run = RUNS.first(tx, "WHERE id = :id", id=run_id)
+    if run is None:
         raise NotFound(f"There is no job run {run_id}.", run_id=run_id)
-    return run_of(tx, row)
+    return run
 
 
 def load_run_and_type(tx: Transaction, run_id: str) -> tuple[JobRun, str | None]:

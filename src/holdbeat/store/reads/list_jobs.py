@@ -20,19 +20,17 @@ from holdbeat.store.reads.job_filter import (
     refuse_unknown,
 )
 from holdbeat.store.reads.jobs import complete
-from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_page
+from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_page, read_table_page
 from holdbeat.store.reads.rows import (
-    GROUP,
+    GROUPS,
     JOB_OF_J,
+    JOBS,
     LISTED_RESULT_BYTES,
-    TEMPLATE,
-    group_of,
-    job_of,
+    TEMPLATES,
     short_run_columns,
     short_run_of,
-    template_of,
 )
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 
 RUN_FILTERS = ("status", "job_id", "type", "error_kind")
 GROUP_FILTERS = ("status", "name")
@@ -74,11 +72,12 @@ def list_jobs(
     source = _LABELLED[tx.dialect] if is_labelled else f"jobs AS j {_pinned(tx, conditions)}"
     key = "l.job_id" if is_labelled else "j.id"
     is_newest_first = order == "newest"
-    rows, following = read_page(
+    page = read_page(
         tx,
         Cursors("jobs", chosen if is_newest_first else {**chosen, "order": order}),
         JOB_OF_J,
         source,
+        JOBS.read,
         conditions,
         limit,
         cursor,
@@ -86,9 +85,8 @@ def list_jobs(
         is_newest_first=is_newest_first,
         most_chars=PAGE_CHARS,
     )
-    jobs = [job_of(tx, row) for row in rows]
-    complete(tx, jobs, result_bytes=LISTED_RESULT_BYTES)
-    return Page(jobs, following)
+    complete(tx, page.items, result_bytes=LISTED_RESULT_BYTES)
+    return page
 
 
 def list_runs(
@@ -109,10 +107,13 @@ def list_runs(
         )
     columns = f"{short_run_columns(tx.dialect, 'r.', LISTED_RESULT_BYTES)}, r.type"
     cursors = Cursors("job_runs", chosen)
-    rows, following = read_page(
-        tx, cursors, columns, "job_runs AS r", conditions, limit, cursor, key="r.id", most_chars=PAGE_CHARS
+    return read_page(
+        tx, cursors, columns, "job_runs AS r", _listed_run, conditions, limit, cursor, key="r.id", most_chars=PAGE_CHARS
     )
-    return Page([ListedRun(short_run_of(tx, row), row[-1]) for row in rows], following)
+
+
+def _listed_run(tx: Transaction, row: Row) -> ListedRun:
+    return ListedRun(short_run_of(tx, row), row[-1])
 
 
 def list_groups(
@@ -126,8 +127,7 @@ def list_groups(
     if "name" in chosen:
         conditions.add("name = :name", name=check_text(chosen["name"], "name", 500))
     cursors = Cursors("job_groups", chosen)
-    rows, following = read_page(tx, cursors, GROUP, "job_groups", conditions, limit, cursor, most_chars=PAGE_CHARS)
-    return Page([group_of(tx, row) for row in rows], following)
+    return read_table_page(tx, cursors, GROUPS, conditions, limit, cursor, most_chars=PAGE_CHARS)
 
 
 def list_templates(
@@ -144,10 +144,7 @@ def list_templates(
     if archived != "all":
         conditions.add(f"archived_at IS {'NOT ' if archived else ''}NULL")
     cursors = Cursors("job_templates", chosen)
-    rows, following = read_page(
-        tx, cursors, TEMPLATE, "job_templates", conditions, limit, cursor, most_chars=PAGE_CHARS
-    )
-    return Page([template_of(tx, row) for row in rows], following)
+    return read_table_page(tx, cursors, TEMPLATES, conditions, limit, cursor, most_chars=PAGE_CHARS)
 
 
 def _run_status(conditions: Conditions, statuses: list[str]) -> None:

@@ -16,7 +16,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.schedule import Schedule
 from holdbeat.store.reads.blockers import Blockers
-from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
+from holdbeat.store.reads.schedules import SCHEDULES
 from holdbeat.store.reads.stats import ready_jobs
 from holdbeat.store.transaction import Transaction
 
@@ -106,8 +106,7 @@ def count_failing(tx: Transaction) -> dict[bool, int]:
 
 
 def _in_need(tx: Transaction, which: str, limit: int) -> list[Schedule]:
-    rows = tx.rows(f"SELECT {SCHEDULE} FROM schedules WHERE {_are_in_need(tx)} AND {which} LIMIT :limit", limit=limit)
-    return [schedule_of(tx, row) for row in rows]
+    return SCHEDULES.all(tx, f"WHERE {_are_in_need(tx)} AND {which} LIMIT :limit", limit=limit)
 
 
 def _are_in_need(tx: Transaction) -> str:
@@ -132,12 +131,8 @@ def unknown_zones(tx: Transaction) -> dict[str, str]:
 
 def next_schedules(tx: Transaction, limit: int = 6) -> list[Schedule]:
     """The schedules and endpoints that will fire next."""
-    rows = tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules WHERE wake_at IS NOT NULL AND trouble IS NULL "
-        "ORDER BY wake_at, id LIMIT :limit",
-        limit=limit,
-    )
-    return [schedule for row in rows if (schedule := schedule_of(tx, row)).next_run_at is not None]
+    soon = "WHERE wake_at IS NOT NULL AND trouble IS NULL ORDER BY wake_at, id LIMIT :limit"
+    return [schedule for schedule in SCHEDULES.all(tx, soon, limit=limit) if schedule.next_run_at is not None]
 
 
 def first_id(at: datetime) -> str:

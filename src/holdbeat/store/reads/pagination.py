@@ -10,13 +10,14 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from holdbeat.domain.bounds import check_whole_number
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import dumps
+from holdbeat.store.reads.columns import Table
 from holdbeat.store.transaction import Row, Transaction
 
 T = TypeVar("T")
@@ -91,6 +92,7 @@ def read_page(
     cursors: Cursors,
     columns: str,
     source: str,
+    read: Callable[[Transaction, Row], T],
     conditions: Conditions,
     limit: int | None,
     cursor: str | None,
@@ -98,8 +100,8 @@ def read_page(
     key: str = "id",
     is_newest_first: bool = True,
     most_chars: int | None = None,
-) -> tuple[list[Row], str | None]:
-    """The rows of one page by id, and the next cursor: ids sort by creation and never change.
+) -> Page[T]:
+    """One page by id: ids sort by creation and never change. `read` makes an item of a row.
 
     The first column must be the id. A page of large rows ends early, at `most_chars`; its cursor leads to the others.
     """
@@ -114,9 +116,24 @@ def read_page(
         **conditions.params,
     )
     fitting = min(count, len(rows)) if most_chars is None else _fitting(rows[:count], most_chars)
-    if len(rows) <= fitting:
-        return rows, None
-    return rows[:fitting], cursors.write(rows[fitting - 1][0])
+    items = [read(tx, row) for row in rows[:fitting]]
+    return Page(items, cursors.write(rows[fitting - 1][0]) if len(rows) > fitting else None)
+
+
+def read_table_page(
+    tx: Transaction,
+    cursors: Cursors,
+    table: Table[T],
+    conditions: Conditions,
+    limit: int | None,
+    cursor: str | None,
+    *,
+    most_chars: int | None = None,
+) -> Page[T]:
+    """One page of the rows of a table that fulfil the conditions, the newest first."""
+    return read_page(
+        tx, cursors, table.columns, table.name, table.read, conditions, limit, cursor, most_chars=most_chars
+    )
 
 
 def _fitting(rows: list[Row], most_chars: int) -> int:

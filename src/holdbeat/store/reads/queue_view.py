@@ -13,7 +13,7 @@ from holdbeat.store import meta
 from holdbeat.store.reads.blockers import Blocker, Blockers
 from holdbeat.store.reads.jobs import complete
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
-from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.reads.rows import JOBS
 from holdbeat.store.transaction import Row, Transaction
 
 
@@ -48,7 +48,7 @@ def queue(
     rows = _rest_of_priority(tx, resource, place, count + 1) if place else []
     if len(rows) <= count:
         rows += _priorities_below(tx, resource, place, count + 1 - len(rows))
-    jobs = [job_of(tx, row) for row in rows[:count]]
+    jobs = [JOBS.read(tx, row) for row in rows[:count]]
     complete(tx, jobs)
     blockers = Blockers(tx)
     following = None
@@ -69,7 +69,7 @@ def _place(tx: Transaction, key: list[Any]) -> _Place:
     return _Place(priority, position, check_instant(created_at, "cursor"), job_id)
 
 
-_FROM = f"SELECT {JOB} FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED' AND priority >= 0"
+_FROM = f"SELECT {JOBS.columns} FROM jobs INDEXED BY jobs_queue WHERE status = 'QUEUED' AND priority >= 0"
 
 
 def _rest_of_priority(tx: Transaction, resource: str | None, place: _Place, count: int) -> list[Row]:

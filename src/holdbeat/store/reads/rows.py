@@ -11,12 +11,7 @@ from holdbeat.domain.lease import Lease
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.run import JobRun
-from holdbeat.store.reads.columns import field_names, optional, row_reader
-
-JOB_FIELDS = field_names(Job, before="worker_id")
-"""The columns of `jobs`; the other fields of a Job are read from elsewhere."""
-JOB = ", ".join(JOB_FIELDS)
-JOB_OF_J = ", ".join(f"j.{name}" for name in JOB_FIELDS)
+from holdbeat.store.reads.columns import Table, optional, row_reader
 
 READY_SINCE = (
     "CASE WHEN {job}effective_priority = {job}priority AND {job}ages_at > {job}created_at "
@@ -28,9 +23,6 @@ child, other jobs, an instant) is no wait for a slot. Whatever opens a job write
 when it raises the priority, and then the delay or the making of the job has to do. `{job}` is the table and a point,
 or nothing."""
 
-RUN_FIELDS = field_names(JobRun, before="omitted_result_bytes")
-RUN = ", ".join(RUN_FIELDS)
-
 LISTED_RESULT_BYTES = 2048
 """A result up to this size is part of a list; a larger one is read by its link."""
 RESULT_FRAME_BYTES = len('{"result":}')
@@ -39,7 +31,7 @@ DELIVERED_RESULT_BYTES = 65_536
 
 
 def short_run_columns(dialect: str, prefix: str, inline_bytes: int) -> str:
-    """The RUN columns without a result above this size, and the size of a result that is left out.
+    """The columns of runs without a result above this size, and the size of a result that is left out.
 
     To parse a result of megabytes takes a tenth of a second. That of a run without artifacts is all that its column
     holds, `{"result":…}`, and is not parsed.
@@ -55,24 +47,11 @@ def short_run_columns(dialect: str, prefix: str, inline_bytes: int) -> str:
         is_small = f"(pg_column_size({artifacts}) <= {inline_bytes:d} AND {bytes_} <= {inline_bytes:d})"
         rest, size = f"({artifacts}::jsonb - 'result')::json", f"octet_length(({artifacts} -> 'result')::text)"
     is_alone = f"NOT EXISTS (SELECT 1 FROM artifacts AS kept WHERE kept.run_id = {prefix or 'job_runs.'}id)"
-    names = ", ".join(f"{prefix}{name}" for name in RUN_FIELDS[:-1])
+    names = ", ".join(f"{prefix}{name}" for name in RUNS.fields[:-1])
     return (
         f"{names}, CASE WHEN {is_small} THEN {artifacts} WHEN {is_alone} THEN '{{}}' ELSE {rest} END, "
         f"CASE WHEN {is_small} THEN NULL WHEN {is_alone} THEN {bytes_} - {RESULT_FRAME_BYTES:d} ELSE {size} END"
     )
-
-
-LEASE_FIELDS = field_names(Lease)
-LEASE = ", ".join(LEASE_FIELDS)
-
-GROUP_FIELDS = field_names(JobGroup)
-GROUP = ", ".join(GROUP_FIELDS)
-
-RESERVATION_FIELDS = field_names(Reservation)
-RESERVATION = ", ".join(RESERVATION_FIELDS)
-
-TEMPLATE_FIELDS = field_names(JobTemplate)
-TEMPLATE = ", ".join(TEMPLATE_FIELDS)
 
 
 @lru_cache(maxsize=4096)
@@ -89,17 +68,13 @@ def _slot_numbers(text: str | None) -> tuple[int, ...]:
     return tuple(map(int, text.split(","))) if text else ()
 
 
-job_of = row_reader(Job, JOB_FIELDS, {"retry_policy": policy_of})
-"""A row of the JOB columns, and perhaps others after them, as a Job."""
-run_of = row_reader(JobRun, RUN_FIELDS)
-"""A row of the RUN columns as a JobRun."""
-short_run_of = row_reader(JobRun, (*RUN_FIELDS, "omitted_result_bytes"))
+JOBS = Table("jobs", Job, {"retry_policy": policy_of}, before="worker_id")
+"""The other fields of a Job are read from elsewhere."""
+JOB_OF_J = ", ".join(f"j.{name}" for name in JOBS.fields)
+RUNS = Table("job_runs", JobRun, before="omitted_result_bytes")
+short_run_of = row_reader(JobRun, (*RUNS.fields, "omitted_result_bytes"))
 """A row of `short_run_columns` as a JobRun."""
-lease_of = row_reader(Lease, LEASE_FIELDS, {"numbers": _slot_numbers})
-"""A row of the LEASE columns as a Lease."""
-group_of = row_reader(JobGroup, GROUP_FIELDS)
-"""A row of the GROUP columns as a JobGroup."""
-reservation_of = row_reader(Reservation, RESERVATION_FIELDS, {"result": optional(json.loads)})
-"""A row of the RESERVATION columns as a Reservation."""
-template_of = row_reader(JobTemplate, TEMPLATE_FIELDS)
-"""A row of the TEMPLATE columns as a JobTemplate."""
+LEASES = Table("leases", Lease, {"numbers": _slot_numbers})
+GROUPS = Table("job_groups", JobGroup)
+RESERVATIONS = Table("direct_reservations", Reservation, {"result": optional(json.loads)})
+TEMPLATES = Table("job_templates", JobTemplate)

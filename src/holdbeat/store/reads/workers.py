@@ -6,13 +6,11 @@ from typing import Any
 
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.worker import Worker
-from holdbeat.store.reads.columns import field_names, row_reader
+from holdbeat.store.reads.columns import Table
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.transaction import Transaction
 
-WORKER_FIELDS = field_names(Worker)
-_WORKER = ", ".join(WORKER_FIELDS)
-_worker_of = row_reader(Worker, WORKER_FIELDS)
+WORKERS = Table("workers", Worker)
 
 
 def alive(tx: Transaction) -> tuple[str, dict[str, Any]]:
@@ -25,12 +23,12 @@ def alive(tx: Transaction) -> tuple[str, dict[str, Any]]:
 def live_workers(tx: Transaction) -> list[Worker]:
     """Workers that live, the oldest first."""
     where, params = alive(tx)
-    return _workers(tx, where, **params)
+    return WORKERS.all(tx, f"WHERE {where} ORDER BY started_at, id", **params)
 
 
 def all_workers(tx: Transaction, limit: int = 500) -> list[Worker]:
     """Every worker the store remembers, the newest first."""
-    return _workers(tx, "1 = 1", order="started_at DESC, id DESC LIMIT :limit", limit=limit)
+    return WORKERS.all(tx, "ORDER BY started_at DESC, id DESC LIMIT :limit", limit=limit)
 
 
 def list_workers(
@@ -45,7 +43,7 @@ def list_workers(
         where += f" AND (started_at, id) {'<' if has_ended_too else '>'} (:started_at, :id)"
         params |= {"started_at": from_iso(last[0]), "id": last[1]}
     order = "started_at DESC, id DESC" if has_ended_too else "started_at, id"
-    workers = _workers(tx, where, order=f"{order} LIMIT :limit", **params)
+    workers = WORKERS.all(tx, f"WHERE {where} ORDER BY {order} LIMIT :limit", **params)
     items = workers[:count]
     if len(workers) <= count:
         return Page(items)
@@ -57,8 +55,3 @@ def list_workers(
 def has_live_worker_for(tx: Transaction, type_: str, resource: str) -> bool:
     """Whether some live worker that still claims knows this type, serves the resource and has a slot for it."""
     return any(worker.can_serve(resource, type_) for worker in live_workers(tx) if worker.stopping_at is None)
-
-
-def _workers(tx: Transaction, where: str, *, order: str = "started_at, id", **params: Any) -> list[Worker]:
-    rows = tx.rows(f"SELECT {_WORKER} FROM workers WHERE {where} ORDER BY {order}", **params)
-    return [_worker_of(tx, row) for row in rows]

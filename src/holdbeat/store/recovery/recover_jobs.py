@@ -23,7 +23,7 @@ from holdbeat.store.jobs.end_runs import (
     lock_groups_and_schedules,
 )
 from holdbeat.store.reads.jobs import locked_job
-from holdbeat.store.reads.rows import RUN, run_of
+from holdbeat.store.reads.rows import RUNS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
@@ -158,8 +158,7 @@ def _is_leased(tx: Transaction, job_id: str) -> bool:
 
 
 def _run_of_job(tx: Transaction, job_id: str) -> JobRun | None:
-    row = tx.one(f"SELECT {RUN} FROM job_runs WHERE job_id = :id", id=job_id)
-    return None if row is None else run_of(tx, row)
+    return RUNS.first(tx, "WHERE job_id = :id", id=job_id)
 
 
 def _make_run(tx: Transaction, job: Job, worker_id: str | None) -> str:

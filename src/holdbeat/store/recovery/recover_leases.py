@@ -18,7 +18,7 @@ from holdbeat.domain.reservation import ReservationKind
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.jobs.end_runs import lock_groups_and_schedules
 from holdbeat.store.reads.jobs import locked_job
-from holdbeat.store.reads.rows import LEASE, lease_of
+from holdbeat.store.reads.rows import LEASES
 from holdbeat.store.recovery.recover_jobs import close_execution
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -35,11 +35,8 @@ def recover_lease(tx: Transaction, lease_id: str, kind: ErrorKind, heartbeat_at:
     )
     if ids is not None:
         lock_groups_and_schedules(tx, [ids[0]], [ids[1]])
-    row = tx.one(f"SELECT {LEASE} FROM leases WHERE id = :id FOR UPDATE", id=lease_id)
-    if row is None:
-        return False
-    lease = lease_of(tx, row)
-    if lease.heartbeat_at != heartbeat_at:
+    lease = LEASES.first(tx, "WHERE id = :id FOR UPDATE", id=lease_id)
+    if lease is None or lease.heartbeat_at != heartbeat_at:
         return False
     if kind is ErrorKind.LOST and not terms.is_lost(lease.expires_at, tx.now):
         return False

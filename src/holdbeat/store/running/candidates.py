@@ -12,7 +12,7 @@ from holdbeat.domain.limit import Limits
 from holdbeat.store.limits.policies import PolicyView, work_of
 from holdbeat.store.limits.rates import rates_of
 from holdbeat.store.limits.turns import fair_pool
-from holdbeat.store.reads.rows import JOB, JOB_FIELDS
+from holdbeat.store.reads.rows import JOBS
 from holdbeat.store.running.lane_floor import (
     ENTRIES_READ,
     MOST_FLOORS,
@@ -32,7 +32,7 @@ from holdbeat.store.transaction import Row, Transaction
 
 
 class Candidate(NamedTuple):
-    """A job to start: its row of JOB, its slot, and its fence where the database gave one out already."""
+    """A job to start: its row of JOBS, its slot, and its fence where the database gave one out already."""
 
     row: Row
     slot: int
@@ -56,14 +56,14 @@ class _Share(NamedTuple):
 
 
 _NO_ONE = Chosen([], is_running=False)
-_ID, _POSITION, _CREATED_AT = map(JOB_FIELDS.index, ("id", "position", "created_at"))
+_ID, _POSITION, _CREATED_AT = map(JOBS.fields.index, ("id", "position", "created_at"))
 
 _FIRST_OF_LANE = (
     "SELECT {columns} FROM jobs INDEXED BY jobs_ready "
     "WHERE status = 'QUEUED' AND hold = 0 AND resource = {lane}resource AND type = {lane}type {condition}"
     "ORDER BY effective_priority DESC, position, created_at, id LIMIT {lane}places"
 )
-_READ_LANE = _FIRST_OF_LANE.format(columns=JOB, lane=":", condition="")
+_READ_LANE = _FIRST_OF_LANE.format(columns=JOBS.columns, lane=":", condition="")
 _READ_PLACES = _FIRST_OF_LANE.format(columns=PLACE, lane=":", condition="AND weight <= :heaviest ")
 
 
@@ -92,15 +92,15 @@ _LOCK_PLACES = [
 _START_LANE = [
     "UPDATE jobs SET status = 'RUNNING', started_at = :now "
     f"WHERE ctid = ANY(ARRAY({_locked_from_floors('ctid', '', floors)})) "
-    f"RETURNING {JOB}, (SELECT {ENTRIES_READ}), effective_priority, nextval('fences')"
+    f"RETURNING {JOBS.columns}, (SELECT {ENTRIES_READ}), effective_priority, nextval('fences')"
     for floors in range(MOST_FLOORS + 1)
 ]
 """On PostgreSQL finding, locking and starting the jobs of one lane are one statement, by the place of their rows: they
 are locked, so it does not change. A job that was changed while the statement began is left to the next claim. By the
 number of floors."""
 _WINNERS = {
-    "sqlite": f"SELECT {JOB} FROM jobs WHERE id IN :ids",
-    "postgres": f"SELECT {JOB}, nextval('fences') FROM jobs WHERE id IN :ids",
+    "sqlite": f"SELECT {JOBS.columns} FROM jobs WHERE id IN :ids",
+    "postgres": f"SELECT {JOBS.columns}, nextval('fences') FROM jobs WHERE id IN :ids",
 }
 
 

@@ -13,16 +13,15 @@ from holdbeat.domain.limit import Limits
 from holdbeat.domain.reservation import Reservation
 from holdbeat.store.limits.rates import rates_of
 from holdbeat.store.limits.usage import SlotNumbers, counted_leases
-from holdbeat.store.reads.rows import RESERVATION, reservation_of
+from holdbeat.store.reads.rows import RESERVATIONS
 from holdbeat.store.running.vacancy import FreeSlots, Vacancy
 from holdbeat.store.transaction import Transaction
 
-WAITING = "FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL"
+WAITING = "WHERE status = 'ACTIVE' AND granted_at IS NULL"
 
 
 def waiting_reservations(tx: Transaction) -> list[Reservation]:
-    rows = tx.rows(f"SELECT {RESERVATION} {WAITING} AND expires_at > :now ORDER BY requested_at, id", now=tx.now)
-    return [reservation_of(tx, row) for row in rows]
+    return RESERVATIONS.all(tx, f"{WAITING} AND expires_at > :now ORDER BY requested_at, id", now=tx.now)
 
 
 def count_capacity(

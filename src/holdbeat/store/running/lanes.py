@@ -37,7 +37,8 @@ _HEAVY = (
 )
 _NEXT_DELAYED = f"SELECT min(not_before) {_DELAYED}"
 _SIGNS = (
-    f"SELECT ({_NEXT_DELAYED}), EXISTS (SELECT 1 FROM queue_pauses), EXISTS (SELECT 1 {WAITING}), {VERSION}, "
+    f"SELECT ({_NEXT_DELAYED}), EXISTS (SELECT 1 FROM queue_pauses), "
+    f"EXISTS (SELECT 1 FROM direct_reservations {WAITING}), {VERSION}, "
     f"(SELECT max(until) FROM throttles), {_HEAVY}, (SELECT min(expires_at) {EXPIRING}), "
 )
 _SIGNS_OF = {"sqlite": f"{_SIGNS}0", "postgres": f"{_SIGNS}{ENTRIES_READ}"}

@@ -12,17 +12,15 @@ from holdbeat.domain.job import Job
 from holdbeat.domain.reservation import Reservation
 from holdbeat.store.pausing import wait_for_claims
 from holdbeat.store.reads.blockers import Blocker, Blockers
-from holdbeat.store.reads.rows import JOB, RESERVATION, job_of, reservation_of
+from holdbeat.store.reads.rows import JOBS, RESERVATIONS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
 MANY = 100
 """So many that preempt are looked at in one go."""
 
-_JOBS = "FROM jobs INDEXED BY jobs_preempting WHERE status = 'QUEUED' AND hold = 0 AND preemption >= 2"
-_REQUESTS = (
-    "FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL AND preempts = :yes AND expires_at > :now"
-)
+_JOBS = "INDEXED BY jobs_preempting WHERE status = 'QUEUED' AND hold = 0 AND preemption >= 2"
+_REQUESTS = "WHERE status = 'ACTIVE' AND granted_at IS NULL AND preempts = :yes AND expires_at > :now"
 _RUNNING = (
     "SELECT l.id, l.job_id, j.priority, l.acquired_at, l.resource, l.type, l.partition, l.weight FROM leases l "
     "JOIN jobs j ON j.id = l.job_id WHERE l.preempted_for IS NULL AND j.status = 'RUNNING' AND j.preemption IN (1, 3)"
@@ -31,7 +29,8 @@ _RUNNING = (
 
 def wants_to_preempt(tx: Transaction) -> bool:
     """Whether anything that may preempt waits for a slot."""
-    row = tx.one(f"SELECT EXISTS (SELECT 1 {_JOBS}), EXISTS (SELECT 1 {_REQUESTS})", yes=True, now=tx.now)
+    requests = f"EXISTS (SELECT 1 FROM direct_reservations {_REQUESTS})"
+    row = tx.one(f"SELECT EXISTS (SELECT 1 FROM jobs {_JOBS}), {requests}", yes=True, now=tx.now)
     return row is not None and bool(row[0] or row[1])
 
 
@@ -39,11 +38,10 @@ def preempt(tx: Transaction) -> int:
     """Tells preemptible runs to end for those that preempt and find no slot; returns how many were told."""
     wait_for_claims(tx)
     state = Blockers(tx)
-    requests = tx.rows(f"SELECT {RESERVATION} {_REQUESTS} ORDER BY requested_at, id LIMIT :many", yes=True, now=tx.now,
-                       many=MANY)  # fmt: skip
-    jobs = tx.rows(f"SELECT {JOB} {_JOBS} ORDER BY priority DESC, position, created_at, id LIMIT :many", many=MANY)
-    waiting: list[Job | Reservation] = [reservation_of(tx, row) for row in requests]
-    waiting += [job_of(tx, row) for row in jobs]
+    first = "ORDER BY requested_at, id LIMIT :many"
+    waiting: list[Job | Reservation] = []
+    waiting += RESERVATIONS.all(tx, f"{_REQUESTS} {first}", yes=True, now=tx.now, many=MANY)
+    waiting += JOBS.all(tx, f"{_JOBS} ORDER BY priority DESC, position, created_at, id LIMIT :many", many=MANY)
     served = {row[0] for row in tx.rows("SELECT preempted_for FROM leases WHERE preempted_for IS NOT NULL")}
     running = [
         Interruptible(row[0], row[1], row[2], tx.instant(row[3]), state.capacity.demand(row[4], row[5], row[6], row[7]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
-from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict, NotFound
@@ -17,8 +16,8 @@ from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
 from holdbeat.store.jobs.cancel import check_reason
 from holdbeat.store.limits.in_force import limits_in_force
-from holdbeat.store.reads.pagination import Cursors, Page, check_limit
-from holdbeat.store.reads.rows import RESERVATION, reservation_of
+from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_table_page
+from holdbeat.store.reads.rows import RESERVATIONS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -124,43 +123,26 @@ def give_up_waiting(tx: Transaction, reservation_id: str, waited_s: float) -> Re
     return _release(tx, reservation, f"waited longer than {waited_s:g} s for a free slot")
 
 
-def load_reservation(tx: Transaction, reservation_id: str) -> Reservation:
+def load_reservation(tx: Transaction, reservation_id: str, lock: str = "") -> Reservation:
     """One Reservation by its id."""
-    row = tx.one(f"SELECT {RESERVATION} FROM direct_reservations WHERE id = :id", id=reservation_id)
-    if row is None:
+    reservation = RESERVATIONS.first(tx, f"WHERE id = :id {lock}", id=reservation_id)
+    if reservation is None:
         raise _unknown(reservation_id)
-    return reservation_of(tx, row)
+    return reservation
 
 
 def list_reservations(
     tx: Transaction, *, status: ReservationStatus | None = None, limit: int | None = None, cursor: str | None = None
 ) -> Page[Reservation]:
     """Reservations, the newest first."""
-    count = check_limit(limit)
-    cursors = Cursors("reservations", {"status": status})
-    where = ["1 = 1"]
-    params: dict[str, Any] = {"limit": count + 1}
-    if status is not None:
-        # Written out, so that the index of the active ones is seen to fit.
-        where.append(f"status = '{ReservationStatus(status).value}'")
-    if (last := cursors.read(cursor, str)) is not None:
-        where.append("id < :last")
-        params["last"] = last[0]
-    rows = tx.rows(
-        f"SELECT {RESERVATION} FROM direct_reservations WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT :limit",
-        **params,
-    )
-    items = [reservation_of(tx, row) for row in rows[:count]]
-    return Page(items, cursors.write(items[-1].id) if len(rows) > count else None)
+    # Written out, so that the index of the active ones is seen to fit.
+    conditions = Conditions([] if status is None else [f"status = '{ReservationStatus(status).value}'"])
+    return read_table_page(tx, Cursors("reservations", {"status": status}), RESERVATIONS, conditions, limit, cursor)
 
 
 def waiting_line(tx: Transaction) -> list[Reservation]:
     """All requests that wait for a slot, in the order in which they will be served (DIR-01)."""
-    rows = tx.rows(
-        f"SELECT {RESERVATION} FROM direct_reservations WHERE status = 'ACTIVE' AND granted_at IS NULL "
-        "ORDER BY requested_at, id"
-    )
-    return [reservation_of(tx, row) for row in rows]
+    return RESERVATIONS.all(tx, "WHERE status = 'ACTIVE' AND granted_at IS NULL ORDER BY requested_at, id")
 
 
 def place_in_line(tx: Transaction, reservation_id: str) -> int | None:
@@ -176,10 +158,7 @@ def place_in_line(tx: Transaction, reservation_id: str) -> int | None:
 
 
 def locked_reservation(tx: Transaction, reservation_id: str) -> Reservation:
-    row = tx.one(f"SELECT {RESERVATION} FROM direct_reservations WHERE id = :id FOR UPDATE", id=reservation_id)
-    if row is None:
-        raise _unknown(reservation_id)
-    return reservation_of(tx, row)
+    return load_reservation(tx, reservation_id, "FOR UPDATE")
 
 
 def _release(tx: Transaction, reservation: Reservation, why: str) -> Reservation:

@@ -18,7 +18,7 @@ from holdbeat.domain.run import ErrorKind, RunStatus
 from holdbeat.store.delivery_rows import SUBSCRIPTIONS
 from holdbeat.store.jobs.end_runs import Ending, end_runs, lock_groups_and_schedules
 from holdbeat.store.limits.throttles import Throttled, throttle
-from holdbeat.store.reads.rows import JOB, job_of
+from holdbeat.store.reads.jobs import locked_jobs
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.webhooks.outbox import Outbox
@@ -106,8 +106,7 @@ def _endings(tx: Transaction, ended: Sequence[tuple[Settlement, str]]) -> list[E
     stored = {row[0]: row for row in _complete(tx, completed)} if completed else {}
     # Whole jobs: those that did not complete, were cancelled meanwhile, or have a schedule that plans by them.
     needed = [job_id for _, job_id in ended if job_id not in stored or stored[job_id][_SCHEDULE_ID] is not None]
-    rows = tx.rows(f"SELECT {JOB} FROM jobs WHERE id IN :ids ORDER BY id FOR UPDATE", ids=needed) if needed else []
-    jobs = {row[0]: job_of(tx, row) for row in rows}
+    jobs = {job.id: job for job in locked_jobs(tx, needed)} if needed else {}
     endings = []
     for settlement, job_id in ended:
         run_id, worker_id, outcome = settlement.lease_id, settlement.worker_id, settlement.outcome

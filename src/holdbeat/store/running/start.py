@@ -10,7 +10,7 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import Claim, Lease
 from holdbeat.domain.reservation import Reservation, ReservationKind
 from holdbeat.store.limits.usage import SlotNumbers
-from holdbeat.store.reads.rows import JOB_FIELDS, job_of
+from holdbeat.store.reads.rows import JOBS
 from holdbeat.store.running.candidates import Chosen
 from holdbeat.store.running.vacancy import Vacancy
 from holdbeat.store.topics import Topic
@@ -105,7 +105,7 @@ def _grant_one(tx: Transaction, reservation: Reservation, vacancy: Vacancy, fenc
 _RUN_COLUMNS = (
     "id", "job_id", "type", "resource", "template_id", "params_snapshot", "worker_id", "slot", "fence", "started_at",
 )  # fmt: skip
-_PARAMS, _NOT_BEFORE = map(JOB_FIELDS.index, ("params", "not_before"))
+_PARAMS, _NOT_BEFORE = map(JOBS.fields.index, ("params", "not_before"))
 LOCKS_WAITED_FOR = timedelta(seconds=2)
 """So long may a claim wait for locks; what differs by more is taken for a jump of the clock."""
 
@@ -144,7 +144,7 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumber
     groups = set()
     for (row, slot, _), fence, run_id in zip(chosen.candidates, fences, tx.new_ids(count), strict=True):
         assert fence is not None
-        job = job_of(tx, row)
+        job = JOBS.read(tx, row)
         job_id, type_, resource, group_id, template_id = job.id, job.type, job.resource, job.group_id, job.template_id
         timed = job.timeout_s is not None
         expires_at = vacancy.terms.expiry(now, job.timeout_s, job.cancel_grace_s) if timed else longest

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from holdbeat.domain.lease import Claim
 from holdbeat.store.reads.jobs import load_jobs
-from holdbeat.store.reads.rows import LEASE, RESERVATION, lease_of, reservation_of
+from holdbeat.store.reads.rows import LEASES, RESERVATIONS
 from holdbeat.store.transaction import Transaction
 
 
 def held_claims(tx: Transaction, worker_id: str) -> list[Claim]:
     """Every claim of this worker that has not been settled, whole, as `claim` returned it."""
-    lease_rows = tx.rows(
-        f"SELECT {LEASE} FROM leases WHERE worker_id = :id AND slot IS NOT NULL ORDER BY id", id=worker_id
-    )
-    leases = [lease_of(tx, row) for row in lease_rows]
+    leases = LEASES.all(tx, "WHERE worker_id = :id AND slot IS NOT NULL ORDER BY id", id=worker_id)
     jobs = {job.id: job for job in load_jobs(tx, [lease.job_id for lease in leases if lease.job_id])}
     asked = [lease.reservation_id for lease in leases if lease.reservation_id]
-    rows = tx.rows(f"SELECT {RESERVATION} FROM direct_reservations WHERE id IN :ids", ids=asked) if asked else []
-    reservations = {row[0]: reservation_of(tx, row) for row in rows}
+    held = RESERVATIONS.all(tx, "WHERE id IN :ids", ids=asked) if asked else []
+    reservations = {reservation.id: reservation for reservation in held}
     claims = []
     for lease in leases:
         work = jobs.get(lease.job_id or "") or reservations.get(lease.reservation_id or "")

@@ -14,7 +14,7 @@ from holdbeat.domain import events
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.domain.params import dumps
 from holdbeat.domain.worker import UNKNOWN_USAGE, Usage, Worker
-from holdbeat.store.reads.workers import WORKER_FIELDS
+from holdbeat.store.reads.workers import WORKERS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -36,7 +36,7 @@ def register_worker(tx: Transaction, worker: Worker, terms: LeaseTerms) -> Worke
     tx.execute("DELETE FROM workers WHERE id = :id", id=worker.id)
     tx.insert(
         "workers",
-        (*WORKER_FIELDS[:12], "memory_bytes", "machine", "process_started"),
+        (*WORKERS.fields[:12], "memory_bytes", "machine", "process_started"),
         [
             (
                 known.id, known.kind, known.host, known.pid, known.slots, known.http_slots, dumps(list(known.types)),

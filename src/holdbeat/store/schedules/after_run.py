@@ -17,7 +17,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.schedule import INDEFINITE, Schedule
 from holdbeat.domain.schedule_steps import ChainEnd, after_run, replanned
 from holdbeat.store.queue.groups import open_gates
-from holdbeat.store.reads.schedules import SCHEDULE_FIELDS, schedule_of
+from holdbeat.store.reads.schedules import SCHEDULES
 from holdbeat.store.schedules.occurrences import InFlight, in_flight
 from holdbeat.store.schedules.schedule_rows import locked_schedules, save_plans, wake_trigger
 from holdbeat.store.transaction import Transaction
@@ -150,7 +150,7 @@ def replan_orphan(tx: Transaction, schedule_id: str) -> bool:
 def _unplanned(tx: Transaction, schedule_id: str | None = None) -> list[Schedule]:
     # In the words of the index `schedules_unplanned`, which differ by engine.
     planned = "s.enabled = 1 AND s.adaptive = 1" if tx.dialect == "sqlite" else "s.enabled AND s.adaptive"
-    columns = ", ".join(f"s.{name}" for name in SCHEDULE_FIELDS)
+    columns = ", ".join(f"s.{name}" for name in SCHEDULES.fields)
     rows = tx.rows(
         f"SELECT {columns} FROM schedules s WHERE {planned} AND s.wake_at IS NULL "
         "AND (s.paused_until IS NULL OR s.paused_until < :indefinite) AND (s.end_at IS NULL OR s.end_at >= :now) "
@@ -162,7 +162,7 @@ def _unplanned(tx: Transaction, schedule_id: str | None = None) -> list[Schedule
     )
     # Cancelled work that still runs is read only if some schedule needs it.
     flights = in_flight(tx, [row[0] for row in rows])
-    return [schedule_of(tx, row) for row in rows if not flights[row[0]]]
+    return [SCHEDULES.read(tx, row) for row in rows if not flights[row[0]]]
 
 
 def _repaired(schedule: Schedule, now: datetime) -> Schedule | None:

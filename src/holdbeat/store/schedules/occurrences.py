@@ -17,25 +17,21 @@ from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.clock import iso
 from holdbeat.domain.job import Hold
 from holdbeat.domain.occurrence import Occurrence, OccurrenceStatus
-from holdbeat.store.reads.columns import field_names, row_reader, row_writer
+from holdbeat.store.reads.columns import Table, row_writer
 from holdbeat.store.reads.job_filter import choices, refuse_unknown
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.transaction import Transaction
 
-OCCURRENCE_FIELDS = field_names(Occurrence)
-OCCURRENCE = ", ".join(OCCURRENCE_FIELDS)
+_OCCURRENCES = Table("occurrences", Occurrence, {"late_s": lambda late_s: late_s or 0.0})
+_row_of = row_writer(_OCCURRENCES.fields, (), {"status": lambda status: status.value})
 _FINAL = (OccurrenceStatus.FIRED, OccurrenceStatus.MANUAL)
 
 DueTime = tuple[str, datetime]
 """A schedule's id and one of its due times."""
 
-occurrence_of = row_reader(Occurrence, OCCURRENCE_FIELDS, {"late_s": lambda late_s: late_s or 0.0})
-"""A row of the OCCURRENCE columns as an Occurrence."""
-_row_of = row_writer(OCCURRENCE_FIELDS, (), {"status": lambda status: status.value})
-
 
 def insert_occurrences(tx: Transaction, occurrences: Sequence[Occurrence]) -> None:
-    tx.insert("occurrences", OCCURRENCE_FIELDS, [_row_of(occurrence) for occurrence in occurrences])
+    tx.insert("occurrences", _OCCURRENCES.fields, [_row_of(occurrence) for occurrence in occurrences])
 
 
 def taken(tx: Transaction, due_times: Sequence[DueTime]) -> set[DueTime]:
@@ -83,11 +79,9 @@ def list_occurrences(
     if last is not None:
         where.append("due_at < :last")
         params["last"] = check_instant(last[0], "cursor")
-    rows = tx.rows(
-        f"SELECT {OCCURRENCE} FROM occurrences WHERE {' AND '.join(where)} ORDER BY due_at DESC LIMIT :count", **params
-    )
-    items = [occurrence_of(tx, row) for row in rows[:count]]
-    return Page(items, cursors.write(iso(items[-1].due_at)) if len(rows) > count else None)
+    latest = _OCCURRENCES.all(tx, f"WHERE {' AND '.join(where)} ORDER BY due_at DESC LIMIT :count", **params)
+    items = latest[:count]
+    return Page(items, cursors.write(iso(items[-1].due_at)) if len(latest) > count else None)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from holdbeat.schemas.field_bounds import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_
 from holdbeat.store.reads.find_schedules import add_label, add_text
 from holdbeat.store.reads.job_filter import refuse_unknown
 from holdbeat.store.reads.pagination import Conditions, Cursors, Page, check_limit, read_page
-from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
+from holdbeat.store.reads.schedules import SCHEDULES
 from holdbeat.store.schedules.occurrences import InFlight, in_flight, list_occurrences
 from holdbeat.store.transaction import Transaction
 
@@ -69,8 +69,7 @@ def list_schedules(
     if order == "next_run":
         source = source if "label" in chosen else "schedules INDEXED BY schedules_wake"
         return _next_first(tx, source, conditions, cursors, cursor, check_limit(limit))
-    rows, following = read_page(tx, cursors, SCHEDULE, source, conditions, limit, cursor, key=key)
-    return Page([schedule_of(tx, row) for row in rows], following)
+    return read_page(tx, cursors, SCHEDULES.columns, source, SCHEDULES.read, conditions, limit, cursor, key=key)
 
 
 def _next_first(
@@ -85,12 +84,12 @@ def _next_first(
             "(wake_at, id) > (:last_at, :last_id)", last_at=check_instant(last[0], "cursor"), last_id=last[1]
         )
     rows = tx.rows(
-        f"SELECT {SCHEDULE}, wake_at FROM {source} WHERE {conditions.where} ORDER BY wake_at, id LIMIT :count",
+        f"SELECT {SCHEDULES.columns}, wake_at FROM {source} WHERE {conditions.where} ORDER BY wake_at, id LIMIT :count",
         count=count + 1,
         **conditions.params,
     )
     page_rows = rows[:count]
-    items = [schedule_of(tx, row) for row in page_rows]
+    items = [SCHEDULES.read(tx, row) for row in page_rows]
     return Page(
         items, cursors.write(iso(tx.instant(page_rows[-1][-1])), page_rows[-1][0]) if len(rows) > count else None
     )

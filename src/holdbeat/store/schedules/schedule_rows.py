@@ -17,11 +17,11 @@ from holdbeat.domain.params import dumps
 from holdbeat.domain.schedule import Schedule
 from holdbeat.domain.timetable import fire_at
 from holdbeat.store.reads.columns import optional, row_writer
-from holdbeat.store.reads.schedules import SCHEDULE, SCHEDULE_FIELDS, schedule_of
+from holdbeat.store.reads.schedules import SCHEDULES
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
-STORED_FIELDS = (*SCHEDULE_FIELDS, "replan_at", "wake_at")
+STORED_FIELDS = (*SCHEDULES.fields, "replan_at", "wake_at")
 
 TRIED_AGAIN = timedelta(seconds=60)
 """So long after the last look a timetable that could not be read is looked at again."""
@@ -157,7 +157,4 @@ def wake_trigger(tx: Transaction, wakes: Sequence[datetime]) -> None:
 
 def locked_schedules(tx: Transaction, ids: Sequence[str], condition: str = "1 = 1", **params: Any) -> list[Schedule]:
     """Schedules by id, locked in the order in which everyone locks them."""
-    rows: list[Row] = tx.rows(
-        f"SELECT {SCHEDULE} FROM schedules WHERE id IN :ids AND {condition} ORDER BY id FOR UPDATE", ids=ids, **params
-    )
-    return [schedule_of(tx, row) for row in rows]
+    return SCHEDULES.all(tx, f"WHERE id IN :ids AND {condition} ORDER BY id FOR UPDATE", ids=ids, **params)

@@ -27,7 +27,7 @@ from holdbeat.store.queue.templates import find_template
 from holdbeat.store.reads.find_schedules import add_label
 from holdbeat.store.reads.ids import row_by_name
 from holdbeat.store.reads.pagination import Conditions
-from holdbeat.store.reads.schedules import SCHEDULE, schedule_of
+from holdbeat.store.reads.schedules import SCHEDULES
 from holdbeat.store.schedules.after_run import record_plan
 from holdbeat.store.schedules.occurrences import in_flight, insert_occurrences, taken
 from holdbeat.store.schedules.schedule_rows import delete_row, insert_schedules, save_schedule
@@ -62,14 +62,14 @@ def create_schedule(tx: Transaction, fields: Mapping[str, Any], *, endpoint: boo
 
 def find_schedule(tx: Transaction, reference: str) -> Schedule | None:
     """A schedule by its id or its name."""
-    row = row_by_name(tx, "schedule", SCHEDULE, reference)
-    return None if row is None else schedule_of(tx, row)
+    row = row_by_name(tx, "schedule", SCHEDULES.columns, reference)
+    return None if row is None else SCHEDULES.read(tx, row)
 
 
 def get_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None, locked: bool = False) -> Schedule:
     """A schedule by its name, its id or a part of the id, or NotFound. `endpoint` wants only that kind."""
-    row = row_by_name(tx, "schedule", SCHEDULE, reference, locked=locked, by_part=True)
-    schedule = None if row is None else schedule_of(tx, row)
+    row = row_by_name(tx, "schedule", SCHEDULES.columns, reference, locked=locked, by_part=True)
+    schedule = None if row is None else SCHEDULES.read(tx, row)
     if schedule is None or (endpoint is not None and (schedule.endpoint is not None) is not endpoint):
         kind = "endpoint" if endpoint else "schedule"
         raise NotFound(f"There is no {kind} {reference[:LONGEST_NAME]!r}.")

@@ -24,16 +24,13 @@ from holdbeat.domain.webhook import (
     signing_secrets,
 )
 from holdbeat.store.delivery_rows import NewDelivery, insert_deliveries, payload_of
-from holdbeat.store.reads.columns import field_names, row_reader
-from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_page
+from holdbeat.store.reads.columns import Table
+from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_table_page
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.subscriptions import disable_webhook, load_webhook, server_secret, webhooks_by_id
 
-_DELIVERY_FIELDS = field_names(Delivery)
-_DELIVERY = ", ".join(_DELIVERY_FIELDS)
-delivery_of = row_reader(Delivery, _DELIVERY_FIELDS)
-"""A row of the delivery columns as a Delivery."""
+_DELIVERIES = Table("deliveries", Delivery)
 PER_HOST = 4
 PENDING_COUNTED = 1000
 FAILED_COUNTED = 1000
@@ -86,12 +83,12 @@ def take_deliveries(
     # The next time is the end of the lock: should this process die, the delivery falls due by itself.
     rows = tx.rows(
         "UPDATE deliveries SET locked_by = :worker, locked_until = :until, next_attempt_at = :until "
-        f"WHERE id IN :ids RETURNING {_DELIVERY}",
+        f"WHERE id IN :ids RETURNING {_DELIVERIES.columns}",
         ids=[delivery_id for _, _, delivery_id, _ in chosen],
         worker=worker_id,
         until=until,
     )
-    taken = {row[0]: delivery_of(tx, row) for row in rows}
+    taken = {row[0]: _DELIVERIES.read(tx, row) for row in rows}
     webhooks = webhooks_by_id(tx, {d.webhook_id for d in taken.values() if d.webhook_id})
     own = server_secret(tx).secrets if any(d.webhook_id is None for d in taken.values()) else ()
     answer = []
@@ -139,11 +136,9 @@ def finish_deliveries(tx: Transaction, results: Sequence[DeliveryResult]) -> lis
 
     After the lock has ended only a success is recorded: that the message has arrived is true in any case.
     """
-    rows = tx.rows(
-        f"SELECT {_DELIVERY} FROM deliveries WHERE id IN :ids AND status = 'PENDING' ORDER BY id FOR UPDATE",
-        ids=sorted({result.delivery_id for result in results}),
-    )
-    pending = {row[0]: delivery_of(tx, row) for row in rows}
+    ids = sorted({result.delivery_id for result in results})
+    locked = _DELIVERIES.all(tx, "WHERE id IN :ids AND status = 'PENDING' ORDER BY id FOR UPDATE", ids=ids)
+    pending = {delivery.id: delivery for delivery in locked}
     accepted = []
     gone: list[str] = []
     for result in results:
@@ -169,10 +164,7 @@ def finish_deliveries(tx: Transaction, results: Sequence[DeliveryResult]) -> lis
 
 def redeliver(tx: Transaction, delivery_id: str) -> Delivery:
     """Sends a message once more on request, with all its attempts before it and the same id."""
-    row = tx.one(f"SELECT {_DELIVERY} FROM deliveries WHERE id = :id FOR UPDATE", id=delivery_id)
-    if row is None:
-        raise _unknown(delivery_id)
-    delivery = delivery_of(tx, row)
+    delivery = load_delivery(tx, delivery_id, "FOR UPDATE")
     is_locked = delivery.locked_until is not None and delivery.locked_until > tx.now
     if delivery.status is DeliveryStatus.PENDING and delivery.locked_by and is_locked:
         raise Conflict(
@@ -203,12 +195,12 @@ def redeliver(tx: Transaction, delivery_id: str) -> Delivery:
     return again
 
 
-def load_delivery(tx: Transaction, delivery_id: str) -> Delivery:
+def load_delivery(tx: Transaction, delivery_id: str, lock: str = "") -> Delivery:
     """One Delivery by its id."""
-    row = tx.one(f"SELECT {_DELIVERY} FROM deliveries WHERE id = :id", id=delivery_id)
-    if row is None:
-        raise _unknown(delivery_id)
-    return delivery_of(tx, row)
+    delivery = _DELIVERIES.first(tx, f"WHERE id = :id {lock}", id=delivery_id)
+    if delivery is None:
+        raise NotFound(f"There is no delivery {delivery_id}.", delivery_id=delivery_id)
+    return delivery
 
 
 def send_test(tx: Transaction, webhook_id: str) -> Delivery:
@@ -252,8 +244,7 @@ def list_deliveries(
     if status is not None:
         # Written out, so that the indexes of pending and failed ones are seen to fit.
         conditions.add(f"status = '{DeliveryStatus(status).value}'")
-    rows, following = read_page(tx, cursors, _DELIVERY, "deliveries", conditions, limit, cursor)
-    return Page([delivery_of(tx, row) for row in rows], following)
+    return read_table_page(tx, cursors, _DELIVERIES, conditions, limit, cursor)
 
 
 def pending_to(tx: Transaction, hosts: Collection[str]) -> dict[str, int]:
@@ -261,7 +252,7 @@ def pending_to(tx: Transaction, hosts: Collection[str]) -> dict[str, int]:
     count = (
         "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE status = 'PENDING' AND host = :host LIMIT :most) waiting"
     )
-    return {host: int(tx.rows(count, host=host, most=PENDING_COUNTED)[0][0]) for host in hosts}
+    return {host: tx.count(count, host=host, most=PENDING_COUNTED) for host in hosts}
 
 
 def _postpone(tx: Transaction, delivery: Delivery, until: datetime) -> None:
@@ -317,7 +308,3 @@ def _record_failure(tx: Transaction, delivery: Delivery, why: str | None) -> Non
         event=delivery.event,
         error=why,
     )
-
-
-def _unknown(delivery_id: str) -> NotFound:
-    return NotFound(f"There is no delivery {delivery_id}.", delivery_id=delivery_id)

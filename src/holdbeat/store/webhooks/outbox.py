@@ -15,7 +15,7 @@ from holdbeat.store.delivery_rows import (
     subscriptions_of,
 )
 from holdbeat.store.reads.jobs import load_jobs
-from holdbeat.store.reads.rows import DELIVERED_RESULT_BYTES, GROUP, group_of
+from holdbeat.store.reads.rows import DELIVERED_RESULT_BYTES, GROUPS
 from holdbeat.store.transaction import Row, Transaction
 
 
@@ -77,10 +77,10 @@ class Outbox:
         receivers = [subscription for subscription in subscriptions if subscription.takes(event)]
         if not receivers:
             return []
-        row = tx.one(f"SELECT {GROUP} FROM job_groups WHERE id = :id", id=group_id)
-        assert row is not None
+        group = GROUPS.first(tx, "WHERE id = :id", id=group_id)
+        assert group is not None
         ids = tx.column("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)
-        payload = payload_of(tx, event, {"group": group_json(group_of(tx, row), _jobs_to_tell(tx, ids))})
+        payload = payload_of(tx, event, {"group": group_json(group, _jobs_to_tell(tx, ids))})
         return [NewDelivery(event, receiver.url, payload, receiver.id, group_id=group_id) for receiver in receivers]
 
 

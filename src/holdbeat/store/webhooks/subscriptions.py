@@ -14,15 +14,13 @@ from holdbeat.domain.errors import Invalid, NotFound, refuse_stale
 from holdbeat.domain.params import dumps
 from holdbeat.domain.webhook import Webhook, check_events, check_secret, host_of, new_secret, rotated, signing_secrets
 from holdbeat.store import meta
-from holdbeat.store.reads.columns import field_names, row_reader, row_writer
-from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_page
-from holdbeat.store.transaction import Row, Transaction
+from holdbeat.store.reads.columns import Table, row_writer
+from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_table_page
+from holdbeat.store.transaction import Transaction
 
-_WEBHOOK_FIELDS = field_names(Webhook)
-_WEBHOOK = ", ".join(_WEBHOOK_FIELDS)
-_webhook_of = row_reader(Webhook, _WEBHOOK_FIELDS, {"events": lambda text: tuple(json.loads(text or "[]"))})
+_WEBHOOKS = Table("webhooks", Webhook, {"events": lambda text: tuple(json.loads(text or "[]"))})
 # A subscription to all events is stored as NULL: an empty list would look like a filter that matches nothing.
-_row_of = row_writer(_WEBHOOK_FIELDS, (), {"events": lambda events: dumps(list(events)) if events else None})
+_row_of = row_writer(_WEBHOOKS.fields, (), {"events": lambda events: dumps(list(events)) if events else None})
 SERVER_SECRET = "webhook_secret"
 _PREVIOUS = "webhook_secret_previous"
 _ROTATED = "webhook_secret_rotated_at"
@@ -38,19 +36,21 @@ def create_webhook(tx: Transaction, url: str, events: Sequence[str] = (), secret
         tx.now,
         check_events(events),
     )
-    tx.insert("webhooks", _WEBHOOK_FIELDS, [_row_of(webhook)])
+    tx.insert("webhooks", _WEBHOOKS.fields, [_row_of(webhook)])
     return webhook
 
 
-def load_webhook(tx: Transaction, webhook_id: str) -> Webhook:
+def load_webhook(tx: Transaction, webhook_id: str, lock: str = "") -> Webhook:
     """One subscription by its id."""
-    return _webhook_of(tx, _row(tx, webhook_id))
+    webhook = _WEBHOOKS.first(tx, f"WHERE id = :id {lock}", id=webhook_id)
+    if webhook is None:
+        raise NotFound(f"There is no webhook {webhook_id}.", webhook_id=webhook_id)
+    return webhook
 
 
 def list_webhooks(tx: Transaction, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
     """Subscriptions, the newest first."""
-    rows, following = read_page(tx, Cursors("webhooks"), _WEBHOOK, "webhooks", Conditions(), limit, cursor)
-    return Page([_webhook_of(tx, row) for row in rows], following)
+    return read_table_page(tx, Cursors("webhooks"), _WEBHOOKS, Conditions(), limit, cursor)
 
 
 def patch_webhook(tx: Transaction, webhook_id: str, changes: Mapping[str, Any], version: int | None = None) -> Webhook:
@@ -172,24 +172,16 @@ def webhooks_by_id(tx: Transaction, ids: Collection[str]) -> dict[str, Webhook]:
     """Several subscriptions at once; unknown ids are left out."""
     if not ids:
         return {}
-    rows = tx.rows(f"SELECT {_WEBHOOK} FROM webhooks WHERE id IN :ids", ids=sorted(ids))
-    return {row[0]: _webhook_of(tx, row) for row in rows}
-
-
-def _row(tx: Transaction, webhook_id: str, lock: str = "") -> Row:
-    row = tx.one(f"SELECT {_WEBHOOK} FROM webhooks WHERE id = :id {lock}", id=webhook_id)
-    if row is None:
-        raise NotFound(f"There is no webhook {webhook_id}.", webhook_id=webhook_id)
-    return row
+    return {webhook.id: webhook for webhook in _WEBHOOKS.all(tx, "WHERE id IN :ids", ids=sorted(ids))}
 
 
 def _locked(tx: Transaction, webhook_id: str, version: int | None) -> Webhook:
-    webhook = _webhook_of(tx, _row(tx, webhook_id, "FOR UPDATE"))
+    webhook = load_webhook(tx, webhook_id, "FOR UPDATE")
     refuse_stale(f"Webhook {webhook_id}", webhook.version, version, webhook_id=webhook_id)
     return webhook
 
 
 def _save(tx: Transaction, webhook: Webhook) -> Webhook:
     webhook.version += 1
-    tx.update("webhooks", _WEBHOOK_FIELDS, _row_of(webhook))
+    tx.update("webhooks", _WEBHOOKS.fields, _row_of(webhook))
     return webhook
