@@ -20,7 +20,7 @@ from holdbeat.store.limits.throttles import throttles_in_force
 from holdbeat.store.limits.usage import usage
 from holdbeat.store.pausing import EVERYTHING
 from holdbeat.store.reads.workers import live_workers
-from holdbeat.store.transaction import Row, Transaction
+from holdbeat.store.transaction import Transaction
 
 
 class Blocker(StrEnum):
@@ -37,6 +37,11 @@ class Blocker(StrEnum):
     POLICY = "policy"
     NO_WORKER = "no_worker"
     WORKERS_BUSY = "workers_busy"
+
+
+_OF_HOLD = {
+    Hold.GATED: Blocker.GROUP_PREDECESSOR, Hold.OVERLAPPED: Blocker.OVERLAP, Hold.BLOCKED: Blocker.UPSTREAM,
+}  # fmt: skip
 
 
 def policy_work(job: Job) -> Work:
@@ -56,12 +61,7 @@ class Blockers:
             now=tx.now,
         )
         self.limits = limits_in_force(tx)
-        self.capacity = Capacity(
-            self.limits,
-            usage(tx),
-            [Usage(*row) for row in waiting],
-            now=tx.now.timestamp(),
-        )
+        self.capacity = Capacity(self.limits, usage(tx), [Usage(*row) for row in waiting], now=tx.now.timestamp())
         self.capacity.learn_rates(rates_in_use(tx))
         self.capacity.learn_throttles(throttles_in_force(tx))
         policy = tx.terms.policy
@@ -103,12 +103,8 @@ class Blockers:
     def of(self, job: Job) -> tuple[Blocker, ...]:
         """All that keeps a QUEUED job from running now, what is nearest to it first."""
         blocked_by = []
-        if job.hold is Hold.GATED:
-            blocked_by.append(Blocker.GROUP_PREDECESSOR)
-        elif job.hold is Hold.OVERLAPPED:
-            blocked_by.append(Blocker.OVERLAP)
-        elif job.hold is Hold.BLOCKED:
-            blocked_by.append(Blocker.UPSTREAM)
+        if job.hold in _OF_HOLD:
+            blocked_by.append(_OF_HOLD[job.hold])
         if job.waits_for is not None:
             blocked_by.append(Blocker.WAITING)
         elif job.not_before is not None and job.not_before > self._now:
@@ -149,7 +145,7 @@ def unfinished_member(tx: Transaction, job: Job) -> Predecessor | None:
         group_id=job.group_id,
         sequence=job.sequence,
     )
-    return None if row is None else _predecessor(row, row[3])
+    return None if row is None else Predecessor(row[0], row[1], row[2] is not None, row[3])
 
 
 def unfinished_job_of_schedule(tx: Transaction, job: Job) -> Predecessor | None:
@@ -161,8 +157,4 @@ def unfinished_job_of_schedule(tx: Transaction, job: Job) -> Predecessor | None:
         schedule_id=job.schedule_id,
         id=job.id,
     )
-    return None if row is None else _predecessor(row)
-
-
-def _predecessor(row: Row, sequence: int | None = None) -> Predecessor:
-    return Predecessor(row[0], row[1], row[2] is not None, sequence)
+    return None if row is None else Predecessor(row[0], row[1], row[2] is not None)

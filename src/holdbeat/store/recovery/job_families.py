@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from holdbeat.store.transaction import Transaction
+from holdbeat.store.transaction import Row, Transaction
 
 
 @dataclass(slots=True)
@@ -82,17 +82,14 @@ def families(tx: Transaction, job_ids: Sequence[str]) -> list[Family]:
     return _gather(tx, sets, jobs, groups)
 
 
-def _retries(tx: Transaction, ids: Sequence[str]) -> list[tuple[str, str]]:
+def _retries(tx: Transaction, ids: Sequence[str]) -> list[Row]:
     if not ids:
         return []
-    return [
-        (row[0], row[1])
-        for row in tx.rows(
-            "SELECT retry_of, id FROM jobs WHERE retry_kind = 'auto' AND retry_of IN :ids "
-            "UNION ALL SELECT retry_of, id FROM jobs WHERE retry_kind = 'manual' AND retry_of IN :ids",
-            ids=ids,
-        )
-    ]
+    return tx.rows(
+        "SELECT retry_of, id FROM jobs WHERE retry_kind = 'auto' AND retry_of IN :ids "
+        "UNION ALL SELECT retry_of, id FROM jobs WHERE retry_kind = 'manual' AND retry_of IN :ids",
+        ids=ids,
+    )
 
 
 def _gather(
