@@ -204,7 +204,7 @@ async def test_a_first_attempt_reads_no_steps_and_a_run_without_steps_asks_nothi
                 asked.append("keep")
                 return await keeper.keep_async(*step)
 
-        ctx._keeper = Watched()  # type: ignore[assignment]
+        ctx.keeper = Watched()  # type: ignore[assignment]
         for number in range(steps):
             await ctx.step(f"n{number}", str, number)
         if steps and ctx.attempt == 0:

@@ -119,11 +119,7 @@ def _attempt(report: Callable[[], None]) -> None:
     try:
         report()
     except Exception:
-        _log_lost()
-
-
-def _log_lost() -> None:
-    logging.getLogger(__name__).exception("A report of a running handler was lost.")
+        logging.getLogger(__name__).exception("A report of a running handler was lost.")
 
 
 class Context(StepCalls, WaitCalls):
@@ -168,8 +164,10 @@ class Context(StepCalls, WaitCalls):
         """When the timeout of the run ends, or None."""
         self.upstream = upstream or NO_UPSTREAMS
         """The results of what the job waited for (`after`), by name."""
-        self._keeper = keeper
-        self._suspend_s = suspend_s
+        self.keeper = keeper
+        """Where the run keeps what its chain shall know; None for a direct request."""
+        self.suspend_s = suspend_s
+        """From which wait on the run ends while it waits."""
         self._reports = reports
         self._stop = stop
         self._clock = clock or SystemClock()
@@ -192,16 +190,6 @@ class Context(StepCalls, WaitCalls):
         plain = SyncContext.__new__(SyncContext)
         plain.__dict__ = self.__dict__
         return plain
-
-    @property
-    def keeper(self) -> Keeper | None:
-        """Where the run keeps what its chain shall know; None for a direct request."""
-        return self._keeper
-
-    @property
-    def suspend_s(self) -> float:
-        """From which wait on the run ends while it waits."""
-        return self._suspend_s
 
     @property
     def cancelled(self) -> bool:
@@ -230,10 +218,7 @@ class Context(StepCalls, WaitCalls):
 
     def report_step(self, name: str, started_at: datetime | None) -> None:
         """Reports that a step has begun, or that it is over."""
-        try:
-            self._reports.step(name, started_at)
-        except Exception:
-            _log_lost()
+        _attempt(lambda: self._reports.step(name, started_at))
 
     def log(self, *parts: object) -> None:
         """Adds a line to the log of the run, as print does."""

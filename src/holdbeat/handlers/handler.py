@@ -6,7 +6,7 @@ cancellation of the worker's own task, which is no way to stop a handler, can co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from holdbeat.domain.errors import HoldbeatError
@@ -44,6 +44,14 @@ def stopped_before_start(stop: StopSignal) -> Outcome | None:
     if not stop.is_set:
         return None
     return stop.verdict(Outcome.failed(ErrorKind.ERROR, "it had not begun."))
+
+
+async def run_process(stop: StopSignal, run: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """What a run in a process of its own comes to, seeing that it may have been told to end."""
+    try:
+        return stop.verdict(await run)
+    except Exception as error:
+        return stop.verdict(Outcome.failed(ErrorKind.ERROR, f"No process could be run for it: {describe(error)}"))
 
 
 def make_handler(job_type: JobType) -> Handler:

@@ -36,11 +36,10 @@ from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.outbound import Answer, Outbound, OutboundFailure
 from holdbeat.handlers.outcome import MAX_ERROR_LENGTH
 from holdbeat.handlers.stop import StopSignal
+from holdbeat.schemas.field_bounds import LARGEST_RESPONSE_KB, LONGEST_CALL_S
 
 DEFAULT_TIMEOUT_S: Final = 30.0
-MAX_TIMEOUT_S: Final = 1800.0
 DEFAULT_RESPONSE_KB: Final = 100
-MAX_RESPONSE_KB: Final = 10_240
 
 _SECRET_ANSWER_HEADERS: Final = ("set-cookie", "set-cookie2")
 
@@ -66,13 +65,13 @@ HTTP_PARAMS_SCHEMA: Final[dict[str, Any]] = {
         "timeout_s": {
             "type": "number",
             "exclusiveMinimum": 0,
-            "maximum": MAX_TIMEOUT_S,
+            "maximum": LONGEST_CALL_S,
             "default": DEFAULT_TIMEOUT_S,
         },
         "max_response_kb": {
             "type": "integer",
             "minimum": 1,
-            "maximum": MAX_RESPONSE_KB,
+            "maximum": LARGEST_RESPONSE_KB,
             "default": DEFAULT_RESPONSE_KB,
         },
     },
@@ -91,18 +90,16 @@ class HttpParams:
     max_response_kb: int = DEFAULT_RESPONSE_KB
 
 
+FailureWord = Literal["error", "timeout", "rejected"]
+
+
 class HttpFailure(Exception):
     """The call failed. `kind` is the error_kind of the run, `result` what is known of the answer, if any."""
 
-    def __init__(
-        self,
-        message: str,
-        kind: Literal["error", "timeout", "rejected"],
-        result: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, message: str, kind: FailureWord, result: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.kind: Literal["error", "timeout", "rejected"] = kind
+        self.kind: FailureWord = kind
         self.result = result
 
     def __reduce__(self) -> Any:
@@ -123,19 +120,19 @@ def validate_http_params(params: Mapping[str, Any], policy: OutboundPolicy | Non
     method = params.get("method", "GET")
     if method not in METHODS:
         raise Invalid(f"The method must be one of {', '.join(METHODS)}.", field="method")
-    timeout_s = check_number(params.get("timeout_s", DEFAULT_TIMEOUT_S), "timeout_s", 0, MAX_TIMEOUT_S)
+    timeout_s = check_number(params.get("timeout_s", DEFAULT_TIMEOUT_S), "timeout_s", 0, LONGEST_CALL_S)
     if timeout_s == 0:
         raise Invalid("timeout_s must be above 0.", field="timeout_s")
-    kilobytes = check_number(params.get("max_response_kb", DEFAULT_RESPONSE_KB), "max_response_kb", 1, MAX_RESPONSE_KB)
-    if kilobytes % 1:
-        raise Invalid(f"max_response_kb must be a whole number from 1 to {MAX_RESPONSE_KB}.", field="max_response_kb")
+    size, largest = params.get("max_response_kb", DEFAULT_RESPONSE_KB), LARGEST_RESPONSE_KB
+    if check_number(size, "max_response_kb", 1, largest) % 1:
+        raise Invalid(f"max_response_kb must be a whole number from 1 to {largest}.", field="max_response_kb")
     return HttpParams(
         url=url,
         method=method,
         headers=check_headers(params.get("headers")),
         body=params.get("body"),
         timeout_s=float(timeout_s),
-        max_response_kb=int(kilobytes),
+        max_response_kb=int(size),
     )
 
 
@@ -163,10 +160,7 @@ async def call_http(outbound: Outbound, params: Mapping[str, Any], *, timeout_s:
             max_body_bytes=call.max_response_kb * 1024,
         )
     except OutboundFailure as failure:
-        kinds: dict[str, Literal["timeout", "rejected"]] = {
-            "timeout": "timeout",
-            "refused_target": "rejected",
-        }
+        kinds: dict[str, FailureWord] = {"timeout": "timeout", "refused_target": "rejected"}
         raise HttpFailure(failure.reason, kinds.get(failure.kind, "error")) from failure
     result = _result(answer, sent_secrets(call.headers))
     if 200 <= answer.status_code < 300:

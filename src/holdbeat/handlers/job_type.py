@@ -53,10 +53,9 @@ class Target:
         owner = getattr(function, "__self__", None)
         is_bound = owner is not None and not isinstance(owner, type | ModuleType)
         if not qualname or not module or "<" in qualname or is_bound:
-            raise Invalid(
+            raise _refused(
                 f"Job type {name} is isolated in a process of its own, which has to import its function by "
                 "name; define it with def at the top of a module.",
-                code="bad_job_type",
                 field="isolation",
             )
         if module != "__main__":
@@ -67,10 +66,9 @@ class Target:
             return Target(spec.name, qualname)
         script = getattr(main, "__file__", None)
         if script is None:
-            raise Invalid(
+            raise _refused(
                 f"Job type {name} is isolated in a process of its own, but was defined at a prompt; put it "
                 "into a module.",
-                code="bad_job_type",
                 field="isolation",
             )
         return Target("__main__", qualname, script)
@@ -142,10 +140,10 @@ class JobType:
         bare = _unwrapped(function)
         name = check_type_name(name if name is not None else getattr(bare, "__name__", type(bare).__name__))
         if isolation not in (None, "none", "process"):
-            raise Invalid("isolation must be 'none' or 'process'.", code="bad_job_type", field="isolation")
+            raise _refused("isolation must be 'none' or 'process'.", field="isolation")
         check_priority(priority)
         if timeout is not None and duration_s(timeout, field="timeout") <= 0:
-            raise Invalid("timeout must be longer than 0.", code="bad_job_type", field="timeout")
+            raise _refused("timeout must be longer than 0.", field="timeout")
         called = bare if inspect.isroutine(bare) else getattr(bare, "__call__", bare)  # noqa: B004
         parameters = _parameters(function, called, name)
         _check_params_named(parameters, name, partition=partition, affinity=affinity)
@@ -201,12 +199,16 @@ class JobType:
         return kwargs
 
 
+def _refused(detail: str, *, field: str) -> Invalid:
+    """What is wrong with a job type."""
+    return Invalid(detail, code="bad_job_type", field=field)
+
+
 def check_type_name(name: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise Invalid(
+        raise _refused(
             f"{str(name)[:120]!r} cannot name a job type; use up to 120 letters, digits, and . _ : - "
             "(lambdas need a name of their own).",
-            code="bad_job_type",
             field="name",
         )
     return name
@@ -236,10 +238,8 @@ class _Parameters:
 def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parameters:
     """Reads a signature: which parameter takes the Context, and what the others take."""
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-        raise Invalid(
-            f"Job type {name} is a generator; a handler returns once. Use return in place of yield.",
-            code="bad_job_type",
-            field=name,
+        raise _refused(
+            f"Job type {name} is a generator; a handler returns once. Use return in place of yield.", field=name
         )
     maker = ShapeMaker()
     context_name: str | None = None
@@ -256,10 +256,8 @@ def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parame
         if parameter.name == context_name:
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
-            raise Invalid(
-                f"{place} takes its argument by position, but params have names; make it an ordinary one.",
-                code="bad_job_type",
-                field=place,
+            raise _refused(
+                f"{place} takes its argument by position, but params have names; make it an ordinary one.", field=place
             )
         shape = maker.shape(hints.get(parameter.name, Any), place)
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -289,11 +287,7 @@ def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parame
 def _check_params_named(parameters: _Parameters, name: str, **named: str | None) -> None:
     for what, param in named.items():
         if param is not None and param not in parameters.shapes:
-            raise Invalid(
-                f"Job type {name} has no param {param} that could name the {what} of a job.",
-                code="bad_job_type",
-                field=what,
-            )
+            raise _refused(f"Job type {name} has no param {param} that could name the {what} of a job.", field=what)
 
 
 def _context_parameter(signature: inspect.Signature, raw: Mapping[str, Any]) -> str | None:

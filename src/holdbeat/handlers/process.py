@@ -30,7 +30,7 @@ from holdbeat.domain.run import ErrorKind, Outcome, RunStatus
 from holdbeat.domain.waits import Wait
 from holdbeat.handlers.context import Cancelled, Context
 from holdbeat.handlers.current_run import log_output
-from holdbeat.handlers.handler import stopped_before_start
+from holdbeat.handlers.handler import run_process, stopped_before_start
 from holdbeat.handlers.job_message import job_message
 from holdbeat.handlers.job_type import JobType
 from holdbeat.handlers.outcome import MAX_ERROR_LENGTH, MAX_RESULT_BYTES, describe
@@ -59,9 +59,7 @@ class ProcessHandler:
             return early
         scratch = Path(tempfile.gettempdir()) / f"holdbeat-{secrets.token_hex(16)}"
         try:
-            return stop.verdict(await self._run(ctx, params, stop, scratch))
-        except Exception as error:
-            return stop.verdict(Outcome.failed(ErrorKind.ERROR, f"No process could be run for it: {describe(error)}"))
+            return await run_process(stop, self._run(ctx, params, stop, scratch))
         finally:
             if scratch.exists():
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -72,8 +70,8 @@ class ProcessHandler:
             logs = [
                 LogPipe(partial(write_output, ctx, stream), lambda: ctx.is_log_full) for stream in ("stdout", "stderr")
             ]
-            outputs = [_opened(cleanup, Output(log.feed)) for log in logs]
-            messages = _opened(cleanup, Output(talk.feed))
+            outputs = [opened(cleanup, Output(log.feed)) for log in logs]
+            messages = opened(cleanup, Output(talk.feed))
             replies_fd, talk.reply_fd = os.pipe()
             cleanup.callback(talk.close)
             cleanup.callback(os.close, replies_fd)
@@ -132,7 +130,7 @@ def write_output(ctx: Context, stream: str, text: str) -> None:
     log_output(ctx, stream, text)
 
 
-def _opened(cleanup: contextlib.ExitStack, output: Output) -> Output:
+def opened(cleanup: contextlib.ExitStack, output: Output) -> Output:
     cleanup.callback(output.close)
     return output
 

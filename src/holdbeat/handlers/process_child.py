@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -328,9 +328,16 @@ class _Stopper:
             self.is_raising = False
             raise Cancelled("told to end by SIGTERM")
 
-    def raising(self) -> _Raising:
+    @contextlib.contextmanager
+    def raising(self) -> Iterator[None]:
         """Within it, SIGTERM raises Cancelled in the main thread, once."""
-        return _Raising(self)
+        self.is_raising = True
+        if self.stop.is_set:
+            self._raise()
+        try:
+            yield
+        finally:
+            self.is_raising = False
 
     def run_coroutine(self, call: Callable[[], Any]) -> Any:
         """Runs a coroutine function; SIGTERM cancels its task, once."""
@@ -353,16 +360,3 @@ class _Stopper:
         if error is not None:
             raise error
         return value
-
-
-class _Raising:
-    def __init__(self, stopper: _Stopper) -> None:
-        self._stopper = stopper
-
-    def __enter__(self) -> None:
-        self._stopper.is_raising = True
-        if self._stopper.stop.is_set:
-            self._stopper._raise()
-
-    def __exit__(self, *_: object) -> None:
-        self._stopper.is_raising = False

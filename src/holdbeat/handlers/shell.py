@@ -21,11 +21,10 @@ from holdbeat.domain.job import SHELL
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.schema import Schema, validate
 from holdbeat.handlers.context import Context
-from holdbeat.handlers.handler import stopped_before_start
+from holdbeat.handlers.handler import run_process, stopped_before_start
 from holdbeat.handlers.job_type import JobType
-from holdbeat.handlers.outcome import describe
 from holdbeat.handlers.output import LogPipe, Output
-from holdbeat.handlers.process import memory_file, write_output
+from holdbeat.handlers.process import memory_file, opened, write_output
 from holdbeat.handlers.process_group import ProcessGroup, describe_exit, despite_left_behind, note_left_behind
 from holdbeat.handlers.stop import StopSignal
 
@@ -76,10 +75,7 @@ class ShellHandler:
             validate(SHELL_SCHEMA, dict(params))
         except HoldbeatError as error:
             return Outcome.failed(ErrorKind.REJECTED, str(error))
-        try:
-            return stop.verdict(await self._run(ctx, params, stop))
-        except Exception as error:
-            return stop.verdict(Outcome.failed(ErrorKind.ERROR, f"No process could be run for it: {describe(error)}"))
+        return await run_process(stop, self._run(ctx, params, stop))
 
     async def _run(self, ctx: Context, params: Mapping[str, Any], stop: StopSignal) -> Outcome:
         command = ["/bin/sh", "-c", params["argv"]] if params.get("shell") else params["argv"]
@@ -88,11 +84,7 @@ class ShellHandler:
                 LogPipe(partial(write_output, ctx, stream), lambda: ctx.is_log_full) for stream in ("stdout", "stderr")
             )
             refusal = bytearray()
-            outputs = []
-            for take in (stdout.feed, stderr.feed, refusal.extend):
-                output = Output(take)
-                cleanup.callback(output.close)
-                outputs.append(output)
+            outputs = [opened(cleanup, Output(take)) for take in (stdout.feed, stderr.feed, refusal.extend)]
             stdin: int | None = None
             if params.get("stdin"):
                 stdin = memory_file(params["stdin"].encode())

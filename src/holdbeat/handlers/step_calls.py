@@ -22,10 +22,10 @@ class StepState:
     """What both kinds of calls need of the Context."""
 
     job: Job | None
-    _keeper: Keeper | None
+    keeper: Keeper | None
     _clock: Clock
     _stop: StopSignal
-    _suspend_s: float
+    suspend_s: float
 
     def checkpoint(self) -> None:
         raise NotImplementedError
@@ -42,7 +42,7 @@ class StepState:
         from holdbeat.handlers.steps import Steps as Kept
 
         is_first = self.job is None or self.job.retry_of is None
-        steps = Kept(self._keeper, self._clock, self.report_step, is_first=is_first)
+        steps = Kept(self.keeper, self._clock, self.report_step, is_first=is_first)
         made: Steps = self.__dict__.setdefault("_steps_of_run", steps)
         return made
 

@@ -50,34 +50,26 @@ class StopSignal:
         self._lock = threading.RLock()
         self._waited_for: threading.Event | None = None
         """Made when the first thread waits: most runs end without one."""
-        self._reason: StopReason | None = None
-        self._grace_s: float | None = None
+        self.reason: StopReason | None = None
+        self.grace_s: float | None = None
+        """Seconds from the latest call to `set` until a process may be killed; None: never."""
         self._callbacks: list[Callable[[], None]] = []
 
     @property
     def is_set(self) -> bool:
-        return self._reason is not None
-
-    @property
-    def reason(self) -> StopReason | None:
-        return self._reason
-
-    @property
-    def grace_s(self) -> float | None:
-        """Seconds from the latest call to `set` until a process may be killed; None: never."""
-        return self._grace_s
+        return self.reason is not None
 
     def set(self, reason: StopReason | str, *, grace_s: float | None = DEFAULT_CANCEL_GRACE_S) -> bool:
         """Tells the handler to end. Returns whether this call changed the reason or the grace."""
         reason = StopReason(reason)
         with self._lock:
-            is_first = self._reason is None
-            changes_reason = is_first or (reason is StopReason.LOST and self._reason is not StopReason.LOST)
-            shortens = is_first or _bound(grace_s) < _bound(self._grace_s)
+            is_first = self.reason is None
+            changes_reason = is_first or (reason is StopReason.LOST and self.reason is not StopReason.LOST)
+            shortens = is_first or _bound(grace_s) < _bound(self.grace_s)
             if changes_reason:
-                self._reason = reason
+                self.reason = reason
             if shortens:
-                self._grace_s = grace_s
+                self.grace_s = grace_s
             if not (changes_reason or shortens):
                 return False
             callbacks = list(self._callbacks)
@@ -93,7 +85,7 @@ class StopSignal:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Blocks the calling thread until the signal is set, or the time is over; whether it is set."""
         with self._lock:
-            if self._reason is not None:
+            if self.reason is not None:
                 return True
             if self._waited_for is None:
                 self._waited_for = threading.Event()
@@ -125,7 +117,7 @@ class StopSignal:
         A real success counts after `cancelled` and `interrupted`: whether a cancel or the success came first
         is the store's to decide. After `timeout` and `lost` no ending is a success.
         """
-        reason = self._reason
+        reason = self.reason
         if reason is None:
             return outcome
         is_final = reason in (StopReason.TIMEOUT, StopReason.LOST)

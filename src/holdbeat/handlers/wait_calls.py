@@ -63,7 +63,7 @@ class WaitState(StepState):
         raise NotImplementedError
 
     def _refuse_direct(self, why: str) -> None:
-        if self._keeper is None:
+        if self.keeper is None:
             raise Invalid(f"{why} Submit it as a job.", code="direct_cannot_wait")
 
     def _sleep(self, delay_s: float | None, until: datetime | None) -> Call:
@@ -85,8 +85,8 @@ class WaitState(StepState):
         yield Need.SUSPEND
 
     def _sleeps_in_place(self, left_s: float) -> bool:
-        if self._keeper is not None:
-            return left_s == 0 or left_s < self._suspend_s
+        if self.keeper is not None:
+            return left_s == 0 or left_s < self.suspend_s
         remaining_s = self.remaining_s
         if remaining_s is not None and left_s > remaining_s:
             self._refuse_direct(f"A direct request cannot sleep for {left_s:g} s: it has {remaining_s:g} s left.")
@@ -204,8 +204,8 @@ class WaitCalls(WaitState):
                 need = call.send(reply)
                 reply = None
                 if isinstance(need, dict):
-                    assert self._keeper is not None
-                    reply = await self._keeper.ask_async(need)
+                    assert self.keeper is not None
+                    reply = await self.keeper.ask_async(need)
                 elif need is Need.LOAD:
                     await steps.load_async()
                 elif need is Need.SUSPEND:
@@ -256,8 +256,8 @@ class PlainWaitCalls(WaitState):
                 need = call.send(reply)
                 reply = None
                 if isinstance(need, dict):
-                    assert self._keeper is not None
-                    reply = self._keeper.ask(need)
+                    assert self.keeper is not None
+                    reply = self.keeper.ask(need)
                 elif need is Need.LOAD:
                     steps.load()
                 elif need is Need.SUSPEND:
