@@ -99,8 +99,10 @@ def checked_fields(
     return value
 
 
-def needs_admin(what: str) -> Forbidden:
-    return Forbidden(f"{what} needs a key with the scope admin.", code="needs_admin")
+def check_admin(context: OperationContext, what: str) -> None:
+    """Refuses what only a key with the scope admin may do."""
+    if not context.is_admin:
+        raise Forbidden(f"{what} needs a key with the scope admin.", code="needs_admin")
 
 
 def check_call(context: OperationContext, type_: Any, params: Any, webhook_url: Any = None) -> None:
@@ -122,10 +124,8 @@ def check_call(context: OperationContext, type_: Any, params: Any, webhook_url: 
 
 def guard_shell_retry(tx: Transaction, context: OperationContext, job_id: str) -> None:
     """Refuses to run a shell job of an admin once more, except one of a template, which any write key may run."""
-    if context.is_admin:
-        return
-    if is_own_shell_job(tx, job_id):
-        raise needs_admin("Retrying a shell job that was made without a template")
+    if not context.is_admin and is_own_shell_job(tx, job_id):
+        check_admin(context, "Retrying a shell job that was made without a template")
 
 
 def page_json(page: Any, item_json: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from holdbeat.domain.reservation import Reservation, ReservationOutcome, Reserva
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.views import slot_json
 from holdbeat.engine.direct_execution import DirectExecutionHandler, DirectResult, WaitedTooLong
-from holdbeat.operations.checks import needs_admin
+from holdbeat.operations.checks import check_admin
 from holdbeat.operations.operation import OperationContext
 from holdbeat.operations.output import LOG_PAGE, chunk_json
 from holdbeat.operations.reservations import check_ttl
@@ -53,8 +53,8 @@ async def run_direct(
 ) -> dict[str, Any]:
     """Run a job type in the next free slot, ahead of the queue, and wait for its result. It makes no job."""
     check_line(type_, "type", LONGEST_NAME)
-    if type_ == SHELL and not context.is_admin:
-        raise needs_admin("A direct shell request")
+    if type_ == SHELL:
+        check_admin(context, "A direct shell request")
     if params is None:
         params = {}
     if not isinstance(params, dict):

@@ -11,6 +11,7 @@ from holdbeat.domain.job import SHELL
 from holdbeat.domain.redaction import kept_params
 from holdbeat.domain.views import bulk_json, event_json, form, job_json
 from holdbeat.operations.checks import (
+    check_admin,
     check_call,
     check_object,
     check_reason,
@@ -18,7 +19,6 @@ from holdbeat.operations.checks import (
     checked_fields,
     guard_shell_retry,
     id_of,
-    needs_admin,
     page_json,
     several,
 )
@@ -78,8 +78,8 @@ def update_job(tx: Transaction, context: OperationContext, job_id: str, changes:
     changes = checked_fields(changes, edit_job.CHANGEABLE)
     job_id = id_of(tx, job_id, "job")
     job = load_job(tx, job_id)
-    if job.type == SHELL and not context.is_admin:
-        raise needs_admin("Changing a shell job")
+    if job.type == SHELL:
+        check_admin(context, "Changing a shell job")
     check_call(context, job.type, changes.get("params"))
     if job.type == "http" and isinstance(changes.get("params"), dict):
         changes = {**changes, "params": kept_params(changes["params"], job.params)}

@@ -19,7 +19,7 @@ from holdbeat.store.transaction import Transaction
 @reads
 def list_keys(tx: Transaction, context: OperationContext) -> Any:
     """List all API keys by their first characters, including revoked ones. It needs a key with the scope admin."""
-    _check_admin(context, "Listing keys")
+    checks.check_admin(context, "Listing keys")
     return {"items": [key_json(key) for key in api_keys.list_api_keys(tx)]}
 
 
@@ -28,7 +28,7 @@ def create_key(
     tx: Transaction, context: OperationContext, name: str, *, scope: str = "write", expires_s: float | None = None
 ) -> Any:
     """Create an API key and show it, this once. It needs a key with the scope admin, or a server without keys."""
-    _check_admin(context, "Creating a key")
+    checks.check_admin(context, "Creating a key")
     key = new_key(secrets.token_bytes(KEY_BYTES))
     made = api_keys.create_api_key(
         tx,
@@ -44,14 +44,9 @@ def create_key(
 @writes
 def revoke_key(tx: Transaction, context: OperationContext, key_id: str) -> Any:
     """Revoke an API key at once. It needs a key with the scope admin."""
-    _check_admin(context, "Revoking a key")
+    checks.check_admin(context, "Revoking a key")
     return key_json(api_keys.revoke_api_key(tx, checks.id_of(tx, key_id, "API key"), by=context.caller))
 
 
 def key_json(key: ApiKey) -> dict[str, Any]:
     return form(key, system.ApiKey)
-
-
-def _check_admin(context: OperationContext, what: str) -> None:
-    if not context.is_admin:
-        raise checks.needs_admin(what)

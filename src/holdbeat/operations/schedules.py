@@ -95,7 +95,7 @@ def _guard_shell(tx: Transaction, context: OperationContext, fields: Mapping[str
         template = find_template(tx, reference) if isinstance(reference, str) else None
         is_shell = is_shell or (template is not None and template.type == SHELL)
     if is_shell:
-        raise checks.needs_admin("Making or changing a shell schedule")
+        checks.check_admin(context, "Making or changing a shell schedule")
 
 
 # --- enable, pause, hint, trigger ---------------------------------------------------------------------------

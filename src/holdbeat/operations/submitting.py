@@ -14,7 +14,7 @@ from holdbeat.domain.json_text import json_text
 from holdbeat.domain.submission import Submission, check_params
 from holdbeat.domain.uniform_batch import SubmissionKind, UniformSubmissions, distinct_items
 from holdbeat.domain.views import job_json
-from holdbeat.operations.checks import check_call, needs_admin
+from holdbeat.operations.checks import check_admin, check_call
 from holdbeat.operations.kept_kinds import key_of
 from holdbeat.operations.operation import TURN, OperationContext, Step, Steps, Written, in_steps
 from holdbeat.store.jobs.submit import submit
@@ -144,7 +144,7 @@ def _guarded_submit(tx: Transaction, context: OperationContext, submissions: Seq
 def guard_submissions(tx: Transaction, context: OperationContext, submissions: Sequence[Submission]) -> None:
     """Refuses what this caller may not submit: shell jobs of his own, and calls of an exposed server to itself."""
     if not context.is_admin:
-        guard_shell(tx, submissions)
+        guard_shell(tx, context, submissions)
     if context.strict_policy is None:
         return
     for submission in submissions:
@@ -154,12 +154,12 @@ def guard_submissions(tx: Transaction, context: OperationContext, submissions: S
             check_call(context, template.type, {**template.default_params, **(own if isinstance(own, dict) else {})})
 
 
-def guard_shell(tx: Transaction, submissions: Sequence[Submission]) -> None:
+def guard_shell(tx: Transaction, context: OperationContext, submissions: Sequence[Submission]) -> None:
     """Refuses shell jobs of somebody without an admin key, except templates run as they are."""
     for submission in submissions:
         if submission.type == SHELL and submission.template is None:
-            raise needs_admin("Making a shell job")
+            check_admin(context, "Making a shell job")
         if submission.template is not None and submission.own.get("params"):
             template = find_template(tx, submission.template)
             if template is not None and template.type == SHELL:
-                raise needs_admin("Giving params to a shell template")
+                check_admin(context, "Giving params to a shell template")

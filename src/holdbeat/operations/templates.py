@@ -9,7 +9,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.redaction import kept_params
 from holdbeat.domain.views import template_json
-from holdbeat.operations.checks import check_call, check_reference, checked_fields, needs_admin, page_json
+from holdbeat.operations.checks import check_admin, check_call, check_reference, checked_fields, page_json
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas.jobs import TemplateRequest
 from holdbeat.store.queue import templates
@@ -24,8 +24,8 @@ _ARCHIVED: dict[str | None, Any] = {None: None, "true": True, "false": False, "a
 def create_template(tx: Transaction, context: OperationContext, request: Mapping[str, Any]) -> Any:
     """Create a template."""
     fields = checked_fields(request, _FIELDS, required=("name", "type"))
-    if fields["type"] == SHELL and not context.is_admin:
-        raise needs_admin("Making a shell template")
+    if fields["type"] == SHELL:
+        check_admin(context, "Making a shell template")
     check_call(context, fields["type"], fields.get("default_params"), fields.get("webhook_url"))
     return template_json(templates.create_template(tx, fields))
 
@@ -65,8 +65,8 @@ def update_template(
     """Change a template. Jobs that were created from it do not change."""
     changes = checked_fields(changes, _FIELDS)
     template = templates.get_template(tx, check_reference(reference))
-    if SHELL in (template.type, changes.get("type")) and not context.is_admin:
-        raise needs_admin("Changing a shell template")
+    if SHELL in (template.type, changes.get("type")):
+        check_admin(context, "Changing a shell template")
     type_ = changes.get("type", template.type)
     check_call(context, type_, changes.get("default_params"), changes.get("webhook_url"))
     if template.type == "http" and isinstance(changes.get("default_params"), dict):
@@ -78,6 +78,6 @@ def update_template(
 @writes
 def archive_template(tx: Transaction, context: OperationContext, reference: str, *, version: int | None = None) -> Any:
     """Archive a template: no new jobs are made from it, and its schedules are disabled."""
-    if templates.get_template(tx, check_reference(reference)).type == SHELL and not context.is_admin:
-        raise needs_admin("Archiving a shell template")
+    if templates.get_template(tx, check_reference(reference)).type == SHELL:
+        check_admin(context, "Archiving a shell template")
     return template_json(templates.archive_template(tx, reference, version=version))

@@ -91,8 +91,7 @@ def test_webhook(tx: Transaction, context: OperationContext, webhook_id: str) ->
 @writes
 def webhook_secret(tx: Transaction, context: OperationContext) -> Any:
     """Read the secret that signs messages to a plain `webhook_url`. It needs a key with the scope admin."""
-    if not context.is_admin:
-        raise checks.needs_admin("Reading the server's own secret")
+    checks.check_admin(context, "Reading the server's own secret")
     # A write: the first reader makes the secret.
     return subscriptions.server_secret_json(subscriptions.server_secret(tx))
 
@@ -103,8 +102,7 @@ def rotate_webhook_secret(tx: Transaction, context: OperationContext, *, secret:
 
     It needs a key with the scope admin.
     """
-    if not context.is_admin:
-        raise checks.needs_admin("Rotating the server's own secret")
+    checks.check_admin(context, "Rotating the server's own secret")
     return subscriptions.server_secret_json(subscriptions.rotate_server_secret(tx, _check_secret(secret)))
 
 
