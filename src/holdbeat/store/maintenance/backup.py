@@ -89,11 +89,8 @@ def copy_database(path: str, target: str, progress: Progress | None, *, read_onl
 
 
 def _copy_artifacts(made: str, folder: Path, progress: Progress | None) -> Copied:
-    connection = apsw.Connection(made, flags=apsw.SQLITE_OPEN_READONLY)
-    try:
+    with _read_only(made) as connection:
         files = artifact_files(connection)
-    finally:
-        connection.close()
     copied = Copied()
     for number, (run_id, name, sha256, path) in enumerate(files, 1):
         try:
@@ -111,8 +108,7 @@ def verify_backup(path: str) -> None:
     if not os.path.isfile(path):
         raise NotFound(f"There is no backup at {path}.")
     try:
-        connection = _read_only(path)
-        try:
+        with _read_only(path) as connection:
             if connection.pragma("application_id") != APPLICATION_ID:
                 raise StoreRefused(f"{path} is no backup of a Holdbeat store.", code="foreign_file")
             problems = integrity_problems(connection)
@@ -120,8 +116,6 @@ def verify_backup(path: str) -> None:
                 raise StoreRefused(f"The backup {path} is damaged: {problems[0]}.", code="store_corrupt")
             applied = connection.execute("SELECT version, checksum FROM schema_migrations").fetchall()
             pending("sqlite", [(int(str(version)), str(checksum)) for version, checksum in applied])
-        finally:
-            connection.close()
     except apsw.Error as error:
         raise StoreRefused(
             f"The backup {path} cannot be read ({error}). Use another one.", code="store_corrupt"
@@ -212,13 +206,10 @@ def _take_place(made: str, target: str, kept: str | None) -> None:
 
 def _mark_the_dead(made: str, beside: Path) -> None:
     """Leaves signs of death of the copy's workers, so that recovery takes their leases at once (LEASE-05)."""
-    connection = _read_only(made)
-    try:
+    with _read_only(made) as connection:
         rows = connection.execute(
             "SELECT id FROM workers WHERE stopped_at IS NULL UNION SELECT worker_id FROM leases"
         ).fetchall()
-    finally:
-        connection.close()
     gone = [str(row[0]) for row in rows if row[0] and Path(str(row[0])).name == row[0]]
     if gone:
         (beside / "workers").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -230,8 +221,7 @@ def _mark_the_dead(made: str, beside: Path) -> None:
 def _put_back_artifacts(made: str, saved: Path, folder: Path, progress: Progress | None) -> Copied:
     """Brings artifacts to where the restored store looks for them; from the backup, or from where they still are."""
     copied = Copied()
-    connection = apsw.Connection(made)
-    try:
+    with contextlib.closing(apsw.Connection(made)) as connection:
         files = artifact_files(connection)
         connection.execute("BEGIN")
         for number, (run_id, name, sha256, path) in enumerate(files, 1):
@@ -246,8 +236,6 @@ def _put_back_artifacts(made: str, saved: Path, folder: Path, progress: Progress
             if progress is not None:
                 progress(number, len(files))
         connection.execute("COMMIT")
-    finally:
-        connection.close()
     return copied
 
 
@@ -328,5 +316,5 @@ def _has_live_workers(workers: Path) -> bool:
     return False
 
 
-def _read_only(path: str) -> apsw.Connection:
-    return apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+def _read_only(path: str) -> contextlib.closing[apsw.Connection]:
+    return contextlib.closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -57,8 +58,7 @@ def _of_sqlite(path: str) -> Rows:
     if path == ":memory:" or not os.path.exists(path) or os.path.getsize(path) == 0:
         return []
     try:
-        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-        try:
+        with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as connection:
             connection.set_busy_timeout(5000)
             if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_migrations'").fetchall():
                 if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall():
@@ -68,8 +68,6 @@ def _of_sqlite(path: str) -> Rows:
                     )
                 return []
             return [(int(str(v)), str(n), str(c), str(a)) for v, n, c, a in connection.execute(_SELECT)]
-        finally:
-            connection.close()
     except apsw.Error as error:
         raise translated(error, path) from error
 

@@ -66,9 +66,8 @@ def move_store(
 ) -> list[MovedTable]:
     """Copies the file `source` into the empty, migrated database `target`, or goes on with a copy begun before."""
     source = str(Path(source).resolve())
-    origin = connect_sqlite(source)
     try:
-        with contextlib.closing(connect_postgres(target)) as goal:
+        with contextlib.closing(connect_sqlite(source)) as origin, contextlib.closing(connect_postgres(target)) as goal:
             goal.execute("SET statement_timeout = 0")
             goal.execute("SET idle_in_transaction_session_timeout = 0")
             _hold_still(origin, source)
@@ -91,8 +90,6 @@ def move_store(
             f"The target database ended the copy ({reason}). The source is as it was. Mend what the database names, "
             "then move again: the copy goes on where it stopped."
         ) from error
-    finally:
-        origin.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,23 +138,18 @@ def _hold_still(origin: apsw.Connection, path: str) -> None:
 
 def tables_of_others(source: str) -> list[str]:
     """Tables in the file that are not Holdbeat's: programs that enqueue in their own transactions keep theirs there."""
-    origin = connect_sqlite(source)
     try:
-        return [name for name in _names(origin) if name not in _own_tables()]
+        with contextlib.closing(connect_sqlite(source)) as origin:
+            return [name for name in _names(origin) if name not in _own_tables()]
     except apsw.Error as error:
         raise translated(error, source) from error
-    finally:
-        origin.close()
 
 
 @cache
 def _own_tables() -> frozenset[str]:
-    fresh = connect_sqlite(MEMORY)
-    try:
+    with contextlib.closing(connect_sqlite(MEMORY)) as fresh:
         migrate(fresh, {})
         return frozenset(_names(fresh))
-    finally:
-        fresh.close()
 
 
 def _names(connection: apsw.Connection) -> list[str]:
@@ -264,7 +256,10 @@ def _copy(
             goal.execute("SET LOCAL holdbeat.copying = 'on'")
             with goal.cursor().copy(command) as stream:
                 for row in rows:
-                    stream.write_row(_for_target(table, artifacts.moved(table.name, table.columns, row)))
+                    moved = artifacts.moved(table.name, table.columns, row)
+                    # SQLite has numbers for truth values.
+                    typed = zip(table.kinds, moved, strict=True)
+                    stream.write_row([bool(v) if kind == "bool" and v is not None else v for kind, v in typed])
             goal.execute(
                 "INSERT INTO meta (key, value) VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
                 [mark, json.dumps({"place": place, "rows": done})],
@@ -277,13 +272,6 @@ def _batch(origin: apsw.Connection, table: Table, place: Any, batch: int) -> lis
     where = f"WHERE ({key}) > ({', '.join('?' * len(table.key))})" if place is not None else ""
     statement = f"SELECT {', '.join(table.columns)} FROM {table.name} {where} ORDER BY {key} LIMIT {batch}"
     return origin.execute(statement, place or ()).fetchall()
-
-
-def _for_target(table: Table, row: Sequence[Any]) -> list[Any]:
-    return [
-        bool(value) if kind == "bool" and value is not None else value
-        for kind, value in zip(table.kinds, row, strict=True)
-    ]
 
 
 def _set_sequences(origin: apsw.Connection, goal: psycopg.Connection[Any]) -> None:
@@ -307,7 +295,7 @@ def _compare(origin: apsw.Connection, goal: psycopg.Connection[Any], table: Tabl
     in_order = f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {', '.join(table.key)}"
     with contextlib.closing(_rows_of_target(goal, table)) as copies:
         for row in origin.execute(in_order):
-            original = _plain(artifacts.moved(table.name, table.columns, row))
+            original = [_plain(value) for value in artifacts.moved(table.name, table.columns, row)]
             copy = next(copies, None)
             if copy != original:
                 raise _difference(table, original, copy)
@@ -329,15 +317,11 @@ def _rows_of_target(goal: psycopg.Connection[Any], table: Table) -> Generator[li
     with goal.transaction(), goal.cursor(name="holdbeat_move") as cursor:
         cursor.itersize = BATCH
         for row in cursor.execute(statement):
-            yield _plain(row)
+            yield [_plain(value) for value in row]
 
 
-def _plain(row: Sequence[Any]) -> list[Any]:
-    """A row in the form that both engines can be brought to."""
-    return [_plain_value(value) for value in row]
-
-
-def _plain_value(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """A value in the form that both engines can be brought to."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, memoryview | bytearray):
