@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.redaction import redacted_params
@@ -70,7 +69,8 @@ def _with_estimates(tx: Transaction, reservations: Sequence[Reservation]) -> lis
     for reservation in reservations:
         start = None
         if blockers is not None and reservation.waits:
-            start = _estimate(tx, reservation, blockers, _busy(tx, reservation, blockers)[1])
+            busy = _busy(tx, reservation, blockers)[1]
+            start = after_the_busy(tx, estimate_grant(tx, reservation, blockers), busy)
         answers.append(reservation_json(reservation, start))
     return answers
 
@@ -82,11 +82,6 @@ def _busy(
     if any(worker.can_serve(reservation.resource, reservation.type) for worker in blockers.workers):
         return workers_busy(tx, reservation, blockers.workers)
     return [], []
-
-
-def _estimate(tx: Transaction, reservation: Reservation, blockers: Blockers, busy: list[SlotHolder]) -> datetime | None:
-    start = estimate_grant(tx, reservation, blockers)
-    return start if start is None else after_the_busy(tx, start, busy)
 
 
 def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
@@ -103,20 +98,20 @@ def _waiting(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
         reasons += resource_full(tx, reservation)
     elif blockers.capacity.next_start(*kind) is not None:
         reasons += rate_limited(tx, reservation)
-    if not reservation.is_direct:
-        pass  # nobody but its holder works in its slot
-    elif any(worker.can_serve(reservation.resource, reservation.type) for worker in blockers.workers):
-        why, busy = _busy(tx, reservation, blockers)
-        if not reasons or not set(busy) <= set(holders_of_pool(tx, reservation)):
-            reasons += why
-    else:
-        reasons += no_worker(tx, reservation)
+    # No worker takes a reservation that is not direct: its holder works in the slot itself.
+    if reservation.is_direct:
+        if any(worker.can_serve(reservation.resource, reservation.type) for worker in blockers.workers):
+            why, busy = workers_busy(tx, reservation, blockers.workers)
+            if not reasons or not set(busy) <= set(holders_of_pool(tx, reservation)):
+                reasons += why
+        else:
+            reasons += no_worker(tx, reservation)
     ahead = place_in_line(tx, reservation.id)
     if ahead:
         are = "is" if ahead == 1 else "are"
         detail = f"{counted(ahead, 'reservation')} {are} ahead of it in the line for {pool_words(tx, reservation)}."
         reasons.append(reason("reservations_ahead", detail, count=ahead, position=ahead + 1))
-    start = _estimate(tx, reservation, blockers, busy)
+    start = after_the_busy(tx, estimate_grant(tx, reservation, blockers), busy)
     waited = span((tx.now - reservation.requested_at).total_seconds())
     summary = f"{_name(reservation)} has waited {waited} for the next slot of {pool_words(tx, reservation)}."
     if reasons:

@@ -88,7 +88,7 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
     if job.expires_at is not None:
         detail = f"If it has not started by {moment(job.expires_at, tx.now)}, it is skipped."
         reasons.append(reason("expires", detail, at=job.expires_at))
-    start = _estimate(tx, job, blockers, busy)
+    start = after_the_busy(tx, estimate_start(tx, job, blockers), busy)
     if not blocked_by and all(entry["code"] == "expires" for entry in reasons):
         return answer(
             job.status,
@@ -312,15 +312,9 @@ _EXPLAINED: dict[Blocker, Callable[[Transaction, Job], list[Reason]]] = {
 }
 
 
-def _estimate(tx: Transaction, job: Job, blockers: Blockers, busy: list[SlotHolder]) -> datetime | None:
-    """The line's estimate, and not before the first of the busy workers is free."""
-    start = estimate_start(tx, job, blockers)
-    return start if start is None else after_the_busy(tx, start, busy)
-
-
-def after_the_busy(tx: Transaction, start: datetime, busy: list[SlotHolder]) -> datetime | None:
+def after_the_busy(tx: Transaction, start: datetime | None, busy: list[SlotHolder]) -> datetime | None:
     """`start`, or when the first of these holders probably ends, if later; None if one is of a type that never ran."""
-    if not busy:
+    if start is None or not busy:
         return start
     means = mean_durations(tx, {holder.type for holder in busy})
     if any(holder.type not in means for holder in busy):

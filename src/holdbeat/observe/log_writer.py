@@ -120,18 +120,12 @@ class QueuedHandler(logging.StreamHandler[TextIO]):
             self._count -= written
             dropped, self._dropped = self._dropped, 0
         if dropped:
-            lines += self._formatted(
-                logging.LogRecord(
-                    __name__,
-                    logging.WARNING,
-                    __file__,
-                    0,
-                    "%d log lines were dropped: they came faster than they "
-                    "could be written. Log less (--log-level warning) or to a faster place.",
-                    (dropped,),
-                    None,
-                )
+            sentence = (
+                "%d log lines were dropped: they came faster than they could be written. Log less (--log-level "
+                "warning) or to a faster place."
             )
+            record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, sentence, (dropped,), None)
+            lines += self._formatted(record)
         if not lines:
             return
         lines.append("")

@@ -86,8 +86,8 @@ class Metrics(Recorder):
         skew = Gauge("holdbeat_clock_skew_seconds", "The store's clock minus this machine's.", registry=registry)
         skew.set_function(lambda: (store.clock.now() - local.now()).total_seconds())
         registry.register(_StoreCollector(store))
-        store.on_commit(self._count_events)
-        store.timer = self._timed
+        store.on_commit(self._count_overdue)
+        store.timer = lambda operation, took_s: self._store_seconds[operation].observe(took_s)
 
     def render(self) -> bytes:
         """The text of `/metrics`. It may read the store and wait for that: call it from a thread beside the loop."""
@@ -132,11 +132,8 @@ class Metrics(Recorder):
 
     # --- what the store tells ----------------------------------------------------------------------------
 
-    def _count_events(self, committed: Sequence[Row]) -> None:
+    def _count_overdue(self, committed: Sequence[Row]) -> None:
         self._runs_overdue.inc(sum(row[0] == events.RUN_OVERDUE for row in committed))
-
-    def _timed(self, operation: str, took_s: float) -> None:
-        self._store_seconds[operation].observe(took_s)
 
     def _start_at_zero(self) -> None:
         """A series that appears with its first failure has no increase to alert on."""

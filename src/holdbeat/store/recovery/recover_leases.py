@@ -127,8 +127,7 @@ def expire_reservation(
         "AND (r.kind = 'direct' OR r.granted_at IS NULL) FOR UPDATE OF r",
         id=reservation_id,
     )
-    why = why_expired(tx, row, terms, dead_workers) if row is not None else None
-    if row is None or why is None:
+    if row is None or (why := why_expired(tx, row, terms, dead_workers)) is None:
         return False
     tx.execute(
         "UPDATE direct_reservations SET status = 'EXPIRED', outcome = 'FAILED', finished_at = :now, error = :error, "
