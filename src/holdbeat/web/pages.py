@@ -10,6 +10,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -65,11 +66,11 @@ PAGES = (
     Page("/ui/reservations/{id}", "reservation.html", "Reservation", "direct", jobs.read_reservation),
     Page("/ui/schedules", "schedules.html", "Schedules", "schedules", schedules.read_schedules),
     Page("/ui/schedules/new", "new_schedule.html", "New schedule", "schedules", forms.read_new_schedule),
-    Page("/ui/schedules/{id}", "schedule.html", "Schedule", "schedules", schedules.read_schedule),
+    Page("/ui/schedules/{id}", "schedule.html", "Schedule", "schedules", schedules.read_one),
     Page("/ui/schedules/{id}/change", "change_schedule.html", "Change", "schedules", forms.read_change_schedule),
-    Page("/ui/endpoints", "endpoints.html", "Endpoints", "endpoints", schedules.read_endpoints),
+    Page("/ui/endpoints", "endpoints.html", "Endpoints", "endpoints", partial(schedules.read_list, endpoint=True)),
     Page("/ui/endpoints/new", "new_endpoint.html", "New endpoint", "endpoints", forms.read_new_endpoint),
-    Page("/ui/endpoints/{id}", "schedule.html", "Endpoint", "endpoints", schedules.read_endpoint),
+    Page("/ui/endpoints/{id}", "schedule.html", "Endpoint", "endpoints", partial(schedules.read_one, endpoint=True)),
     Page("/ui/endpoints/{id}/change", "change_schedule.html", "Change", "endpoints", forms.read_change_schedule),
     Page("/ui/webhooks", "webhooks.html", "Webhooks", "webhooks", system.read_webhooks),
     Page("/ui/webhooks/new", "new_webhook.html", "New webhook", "webhooks", forms.read_new_webhook),

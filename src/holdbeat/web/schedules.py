@@ -24,14 +24,10 @@ ORDER_WORDS = {"failing": "Failing first", "name": "Name", "next": "Next run", "
 
 
 def read_schedules(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    return {**_list(tx, ask, endpoint=False), **trial(tx, ask)}
+    return {**read_list(tx, ask, endpoint=False), **trial(tx, ask)}
 
 
-def read_endpoints(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    return _list(tx, ask, endpoint=True)
-
-
-def _list(tx: Transaction, ask: Ask, *, endpoint: bool) -> dict[str, Any]:
+def read_list(tx: Transaction, ask: Ask, *, endpoint: bool) -> dict[str, Any]:
     """A page of either kind: found by text and state, what fails first unless another order is asked for."""
     state, order = ask.text("state"), ask.text("sort")
     state = state if state in STATES else None
@@ -98,15 +94,7 @@ def _number(text: str) -> float | str:
         return text
 
 
-def read_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    return _read_one(tx, ask, endpoint=None)
-
-
-def read_endpoint(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    return _read_one(tx, ask, endpoint=True)
-
-
-def _read_one(tx: Transaction, ask: Ask, *, endpoint: bool | None) -> dict[str, Any]:
+def read_one(tx: Transaction, ask: Ask, *, endpoint: bool | None = None) -> dict[str, Any]:
     """One of either kind: a link from an event to its schedule need not know which it is."""
     schedule = get_schedule(tx, ask.path["id"], endpoint=endpoint)
     is_endpoint = schedule.endpoint is not None
