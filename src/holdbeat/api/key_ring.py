@@ -15,16 +15,11 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.store.access.api_keys import list_api_keys, list_sessions, touch_api_keys
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.topics import Topic
-from holdbeat.store.transaction import Transaction
 
 FRESH_S = 1.0
 SECOND_LOOK_S = 0.05
 """A key that is not known yet may be new: look again, but not more often than this."""
 NOTE_USE_S = 30.0
-
-
-def _keys_and_sessions(tx: Transaction) -> tuple[list[ApiKey], dict[str, tuple[str, int]]]:
-    return list_api_keys(tx), list_sessions(tx)
 
 
 class KeyRing:
@@ -33,7 +28,8 @@ class KeyRing:
         self._by_hash: dict[str, ApiKey] = {}
         self._by_id: dict[str, ApiKey] = {}
         self._sessions: dict[str, tuple[str, int]] = {}
-        self._any_row = False
+        self.any_exists = False
+        """Whether a key was ever made. Revoking the last one does not make the server open again."""
         self._read_at = float("-inf")
         self._is_stale = True
         self._reading = asyncio.Lock()
@@ -53,11 +49,6 @@ class KeyRing:
         return not self._is_stale and self._store.clock.monotonic() - self._read_at < FRESH_S
 
     @property
-    def any_exists(self) -> bool:
-        """Whether a key was ever made. Revoking the last one does not make the server open again."""
-        return self._any_row
-
-    @property
     def any_opens(self) -> bool:
         """Whether there is a key that still opens something."""
         return bool(self._by_hash)
@@ -72,7 +63,7 @@ class KeyRing:
         self._is_stale = False
         read_at = self._store.clock.monotonic()
         try:
-            keys, sessions = await self._store.read(_keys_and_sessions)
+            keys, sessions = await self._store.read(lambda tx: (list_api_keys(tx), list_sessions(tx)))
         except BaseException:
             self._is_stale = True
             raise
@@ -82,7 +73,7 @@ class KeyRing:
         self._by_hash = {key.hash: key for key in live}
         self._by_id = {key.id: key for key in live}
         self._sessions = sessions
-        self._any_row = bool(keys)
+        self.any_exists = bool(keys)
         self._read_at = read_at
 
     async def _look_again(self) -> None:

@@ -82,11 +82,9 @@ def set_limit(
 @reaching
 def reset_limit(backend: Backend, name: str, as_json: bool) -> None:
     """Reset the limit NAME to what the settings declare."""
-    show(backend.reset_limit(name), lambda answer: _after_reset(name, answer), as_json=as_json)
-
-
-def _after_reset(name: str, answer: Any) -> list[Any]:
-    return [limits_table(answer["items"])] if answer["items"] else [f"{shown(name)} is removed: nothing declares it."]
+    answer = backend.reset_limit(name)
+    removed = f"{shown(name)} is removed: nothing declares it."
+    show(answer, lambda left: [limits_table(left["items"]) if left["items"] else removed], as_json=as_json)
 
 
 def _weights(words: tuple[str, ...]) -> dict[str, int]:

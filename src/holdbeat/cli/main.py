@@ -144,7 +144,8 @@ class LazyGroup(click.Group):
         except click.NoSuchOption as error:
             raise self._unknown_option(error) from None
         except HoldbeatError as error:
-            click.echo(f"holdbeat: {error.detail}{_with_a_key(error)}", err=True)
+            with_a_key = " Name yours with --key, or in HOLDBEAT_KEY." if getattr(error, "status", None) == 401 else ""
+            click.echo(f"holdbeat: {error.detail}{with_a_key}", err=True)
             sys.exit(exit_code(error))
         except OSError as error:
             if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
@@ -154,11 +155,6 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             click.echo(err=True)
             sys.exit(INTERRUPTED)
-
-
-def _with_a_key(error: HoldbeatError) -> str:
-    """How one hands a key to this command, after a server asked for one or did not know it."""
-    return " Name yours with --key, or in HOLDBEAT_KEY." if getattr(error, "status", None) == 401 else ""
 
 
 def exit_code(error: HoldbeatError) -> int:

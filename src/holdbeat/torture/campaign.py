@@ -156,7 +156,7 @@ class Campaign:
 
     def _wait_for_workers(self) -> None:
         def alive(tx: Transaction) -> int:
-            return len(tx.rows("SELECT id FROM workers WHERE stopped_at IS NULL"))
+            return tx.count("SELECT count(*) FROM workers WHERE stopped_at IS NULL")
 
         self._until(lambda: self.app.store.read_sync(alive) >= self.terms.workers, 60.0)
 
@@ -263,21 +263,13 @@ class Campaign:
         self.pool.fill()
         self.terms.progress("no more faults; waiting until everything has ended")
         timeout_s = self.timeout_s
-        is_settled = self._until(self._keys_settled, timeout_s)
+        is_settled = self._until(self.operator.settle_keys, timeout_s)
         until = self.app.store.clock.now().timestamp()
         for timetable in self.operator.timetables:
             timetable["until"] = until
         is_settled &= self._until(self._judged, timeout_s)
-        is_settled &= self._until(self._schedules_ended, timeout_s)
+        is_settled &= self._until(self.operator.end_schedules, timeout_s)
         return self._until(self._idle, timeout_s) and is_settled
-
-    def _keys_settled(self) -> bool:
-        self.operator.settle_keys()
-        return True
-
-    def _schedules_ended(self) -> bool:
-        self.operator.end_schedules()
-        return True
 
     def _judged(self) -> bool:
         def latest(tx: Transaction) -> Sequence[Any]:

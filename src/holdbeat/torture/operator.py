@@ -63,16 +63,19 @@ class Operator:
         except Unavailable:
             self.refused += 1
 
-    def settle_keys(self) -> None:
-        """Repeats every submission with a key that got no answer, until it gets one."""
+    def settle_keys(self) -> bool:
+        """Repeats every submission with a key that got no answer. True once each has got one."""
         while self._unanswered:
             key, type_, params = self._unanswered[-1]
             self._acknowledge(self._app.with_options(key=key).enqueue_sync(type_, **params), key)
             self._unanswered.pop()
+        return True
 
-    def end_schedules(self) -> None:
+    def end_schedules(self) -> bool:
+        """Lets no schedule fire any more. True once that is stored."""
         for timetable in self.timetables:
             self._app.store.write_sync(disable_schedule, timetable["schedule"])
+        return True
 
     # --- acts ----------------------------------------------------------------------------------------------
 
