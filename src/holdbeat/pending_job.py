@@ -19,14 +19,6 @@ from holdbeat.domain.submission import Submission, check_params
 from holdbeat.domain.uniform_batch import SubmissionKind, UniformSubmissions
 from holdbeat.store.tracing import current_traceparent
 
-OPTIONS = frozenset(
-    {
-        "priority", "resource", "not_before", "delay", "timeout", "key", "labels", "webhook_url", "retries",
-        "cancel_grace", "connection", "partition", "title", "weight", "preempt", "after", "on_upstream",
-        "unique_key", "unique_while", "on_duplicate", "max_wait", "expires_at", "expires_in", "detached",
-    }
-)  # fmt: skip
-
 _SAME_NAME = frozenset(
     {
         "priority", "resource", "not_before", "labels", "webhook_url", "partition", "title", "unique_key",
@@ -34,6 +26,8 @@ _SAME_NAME = frozenset(
     }
 )  # fmt: skip
 _DURATIONS = {"delay": "delay_s", "timeout": "timeout_s", "max_wait": "max_wait_s", "expires_in": "expires_in_s"}
+_TRANSLATED = {"key", "retries", "cancel_grace", "connection", "after", "on_upstream", "detached"}
+OPTIONS = _SAME_NAME | _DURATIONS.keys() | _TRANSLATED
 
 TYPE_OPTIONS = (
     "name", "aliases", "resource", "timeout", "retries", "isolation", "priority", "cancel_grace", "labels",
