@@ -1,4 +1,4 @@
-"""Every file and function that docs/architecture.md names is there."""
+"""Every file and function that docs/architecture.md and CONTRIBUTING.md name is there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+DECISION = (ROOT / "docs" / "decisions" / "0010-one-operation-one-schema.md").read_text(encoding="utf-8")
+NO_NAMES = {"utils", "helpers", "make", "src", "HOLDBEAT_TEST_PG", "cancelled"}
+"""Words in code spans that name nothing in the package."""
 PACKAGE = ROOT / "src" / "holdbeat"
 FOLDERS = (PACKAGE, PACKAGE / "web" / "static", ROOT)
 
@@ -32,6 +36,27 @@ def test_every_file_of_the_page_exists() -> None:
     files = named_files(PAGE)
     assert len(files) > 60
     assert [name for name in files if not is_there(name)] == []
+
+
+@pytest.mark.parametrize("page", [CONTRIBUTING, DECISION], ids=["contributing", "decision-0010"])
+def test_every_file_named_by_those_who_say_where_to_add_something_exists(page: str) -> None:
+    files = named_files(page.replace("holdbeat/", ""))
+    assert files
+    assert [name for name in files if not is_there(name)] == []
+
+
+@pytest.mark.parametrize("page", [PAGE, CONTRIBUTING], ids=["architecture", "contributing"])
+def test_every_name_in_a_code_span_is_defined_in_the_package(page: str) -> None:
+    prose = re.sub(r"```.*?```", "", page, flags=re.S)
+    spans = re.findall(r"`([A-Za-z_][\w.]*)(?:\([^`]*\))?`", prose)
+    names = {
+        name for span in spans if not span.endswith((".py", ".js", ".toml")) for name in span.split(".")
+    } - NO_NAMES
+    files = (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.sql"))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    defined = set(re.findall(r"(?:def |class |^ *)(\w+)\b(?:\(|:| = | [A-Z]+)", code, re.M))
+    folders = {path.name for folder in (PACKAGE, ROOT / "tests") for path in folder.rglob("*") if path.is_dir()}
+    assert sorted(names - defined - folders) == []
 
 
 @pytest.mark.parametrize(
