@@ -5,9 +5,12 @@ Every name stands here once; a store writes no event that is not listed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
+
+from holdbeat.domain.clock import iso
 
 JOB_QUEUED: Final = "job.queued"
 JOB_CLAIMED: Final = "job.claimed"
@@ -73,3 +76,13 @@ class Event:
     schedule_id: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
     id: int | None = None
+
+
+def differences(before: object, after: object, names: Iterable[str]) -> dict[str, list[Any]]:
+    """What an edit changed in these fields, from and to."""
+    changed = {name: [getattr(before, name), getattr(after, name)] for name in names}
+    return {
+        name: [iso(value) if isinstance(value, datetime) else value for value in pair]
+        for name, pair in changed.items()
+        if pair[0] != pair[1]
+    }

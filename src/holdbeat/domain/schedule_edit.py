@@ -21,7 +21,6 @@ from holdbeat.domain.bounds import (
     check_number,
     check_whole_number,
 )
-from holdbeat.domain.clock import iso
 from holdbeat.domain.cron import Dst
 from holdbeat.domain.endpoint import EndpointCall
 from holdbeat.domain.errors import Invalid
@@ -36,15 +35,7 @@ from holdbeat.domain.schedule import (
     instant_in,
     validate,
 )
-from holdbeat.domain.submission import (
-    check_cancel_grace,
-    check_params,
-    check_priority,
-    check_resource,
-    check_retry_policy,
-    check_timeout,
-    check_webhook_url,
-)
+from holdbeat.domain.submission import DEFAULT_READERS, check_params
 from holdbeat.schemas import field_bounds
 
 Reader = Callable[[Any, str], Any]
@@ -77,12 +68,7 @@ _NULLABLE: dict[str, Reader] = {
     "template_id": _name,
     "type": _name,
     "params": lambda value, field: deepcopy(check_params(value, field)),
-    "priority": check_priority,
-    "resource": check_resource,
-    "retry_policy": check_retry_policy,
-    "timeout_s": check_timeout,
-    "cancel_grace_s": check_cancel_grace,
-    "webhook_url": check_webhook_url,
+    **DEFAULT_READERS,
     "labels": lambda value, field: dict(check_labels(value, field=field)),
     "cron": _text,
     "interval_s": _interval,
@@ -111,22 +97,12 @@ _CALL: dict[str, Reader] = {
     "max_execution_s": lambda value, field: check_duration_s(value, field, 0.1, field_bounds.LONGEST_CALL_S),
     "max_response_kb": lambda value, field: check_whole_number(value, field, 1, field_bounds.LARGEST_RESPONSE_KB),
 }
-_TOLD_ON_CHANGE = (
+TOLD_ON_CHANGE = (
     "name", "type", "template_id", "priority", "resource", "timeout_s", "labels", "cron", "interval_s", "timezone",
     "dst", "jitter_s", "start_at", "end_at", "catch_up", "catch_up_limit", "overlap", "adaptive", "min_interval_s",
     "max_interval_s",
 )  # fmt: skip
 """Fields whose values may be recorded with an edit; params, URLs, headers and bodies may hold secrets."""
-
-
-def differences(before: Schedule, after: Schedule) -> dict[str, list[Any]]:
-    """What an edit changed, from and to."""
-    changed = {name: [getattr(before, name), getattr(after, name)] for name in _TOLD_ON_CHANGE}
-    return {
-        name: [iso(value) if isinstance(value, datetime) else value for value in pair]
-        for name, pair in changed.items()
-        if pair[0] != pair[1]
-    }
 
 
 _FIXED_BY_ENDPOINT = frozenset({"template_id", "type", "params", "resource", "retry_policy", "cancel_grace_s"})

@@ -6,7 +6,7 @@ wins; params and the members of a retry policy are merged one by one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -153,6 +153,16 @@ _READERS: dict[str, Any] = {
     "weight": lambda value, field: check_whole_number(value, field, 1, field_bounds.HEAVIEST),
     "preempt": check_flag,
 }
+DEFAULT_READERS: dict[str, Callable[[Any, str], Any]] = {
+    "priority": check_priority,
+    "resource": check_resource,
+    "retry_policy": check_retry_policy,
+    "timeout_s": check_timeout,
+    "cancel_grace_s": check_cancel_grace,
+    "webhook_url": check_webhook_url,
+}
+"""The checks of what templates and schedules give to their jobs."""
+
 _OF_KEYS = ("unique_while", "on_duplicate", "max_wait_s")
 _MERGED = frozenset({"priority", "resource", "timeout_s", "webhook_url", "labels", "weight"})
 

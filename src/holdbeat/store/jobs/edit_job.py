@@ -7,12 +7,10 @@ refused and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.bounds import check_instant, check_whole_number
-from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.params import check_json, check_labels, dumps
@@ -28,6 +26,8 @@ from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
 CHANGEABLE = ("priority", "params", "not_before", "labels")
+TOLD_ON_CHANGE = ("priority", "not_before", "labels")
+"""Fields whose values are recorded with an edit. Params may be long, or secret."""
 
 
 def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
@@ -78,7 +78,7 @@ def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
             group_id=job.group_id,
             schedule_id=job.schedule_id,
             changed=sorted(changes),
-            values=_differences(job, edited),
+            values=events.differences(job, edited, TOLD_ON_CHANGE),
         )
         tx.wake(Topic.READY, Topic.DELAYED)
     return load_job(tx, job_id)
@@ -89,16 +89,6 @@ def _locked(tx: Transaction, job_id: str) -> Row:
     if row is None:
         raise no_job(job_id)
     return row
-
-
-def _differences(before: Job, after: Job) -> dict[str, list[Any]]:
-    """What an edit changed, from and to. Params are left out: they may be long, or secret."""
-    changed = {name: [getattr(before, name), getattr(after, name)] for name in ("priority", "not_before", "labels")}
-    return {
-        name: [iso(value) if isinstance(value, datetime) else value for value in pair]
-        for name, pair in changed.items()
-        if pair[0] != pair[1]
-    }
 
 
 def _checked_params(tx: Transaction, job: Job, params: Any) -> dict[str, Any]:

@@ -16,15 +16,7 @@ from holdbeat.domain.ids import is_id
 from holdbeat.domain.job import JobTemplate
 from holdbeat.domain.params import check_labels, check_text, dumps
 from holdbeat.domain.redaction import refuse_marks
-from holdbeat.domain.submission import (
-    check_cancel_grace,
-    check_params,
-    check_priority,
-    check_resource,
-    check_retry_policy,
-    check_timeout,
-    check_webhook_url,
-)
+from holdbeat.domain.submission import DEFAULT_READERS, check_params
 from holdbeat.schemas.field_bounds import LONGEST_DESCRIPTION, LONGEST_NAME
 from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.reads.columns import optional, row_writer
@@ -54,12 +46,7 @@ _EMPTIED: dict[str, Callable[[Any, str], Any]] = {
     "labels": lambda value, field: check_labels(value, field=field),
 }
 _NULLABLE: dict[str, Callable[[Any, str], Any]] = {
-    "priority": check_priority,
-    "resource": check_resource,
-    "retry_policy": check_retry_policy,
-    "timeout_s": check_timeout,
-    "cancel_grace_s": check_cancel_grace,
-    "webhook_url": check_webhook_url,
+    **DEFAULT_READERS,
     "description": lambda value, field: check_text(value, field, LONGEST_DESCRIPTION, min_length=0, multiline=True),
 }
 
@@ -168,11 +155,8 @@ def _apply(tx: Transaction, template: JobTemplate, fields: Mapping[str, Any]) ->
             setattr(template, name, None if value is None else _NULLABLE[name](value, name))
         else:
             known = ", ".join((*_REQUIRED, *_EMPTIED, *_NULLABLE))
-            raise Invalid(
-                f"{name} is not a field of a template; its fields are {known}.",
-                code="unknown_field",
-                field=str(name),
-            )
+            sentence = f"{name} is not a field of a template; its fields are {known}."
+            raise Invalid(sentence, code="unknown_field", field=str(name))
     if "type" in fields or "default_params" in fields:
         catalogue = Catalogue(tx)
         template.type = catalogue.resolve(template.type).name

@@ -18,7 +18,7 @@ from holdbeat.domain.ids import is_id
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.redaction import kept_headers, kept_secrets, refuse_marks
 from holdbeat.domain.schedule import Schedule, job_for
-from holdbeat.domain.schedule_edit import created, differences, edited
+from holdbeat.domain.schedule_edit import TOLD_ON_CHANGE, created, edited
 from holdbeat.domain.schedule_steps import Steered, cleared_hints, paused, replanned, reset_failures, resumed, with_hint
 from holdbeat.domain.submission import Submission
 from holdbeat.schemas.field_bounds import LONGEST_NAME
@@ -257,7 +257,7 @@ def _steer(
         ],
     )
     save_schedule(tx, after, before)
-    values = differences(before, after) if change == "changed" else None
+    values = events.differences(before, after, TOLD_ON_CHANGE) if change == "changed" else None
     tx.record(events.SCHEDULE_CHANGED, schedule_id=after.id, change=change, values=values or None, **data)
     for warning in after.warnings:
         if warning not in before.warnings:
