@@ -21,6 +21,10 @@ class RunStatus(StrEnum):
     CONTINUED = "CONTINUED"
 
 
+RUN_STATUSES = ("RUNNING", *map(str, RunStatus))
+"""The words for states of a run in requests. A run that has not ended has no status of its own."""
+
+
 class ErrorKind(StrEnum):
     """Why a run FAILED; decides whether an automatic retry follows."""
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from holdbeat.domain.bounds import check_flag
 from holdbeat.domain.errors import NotFound
-from holdbeat.domain.run import ErrorKind
+from holdbeat.domain.run import RUN_STATUSES, ErrorKind
 from holdbeat.domain.views import bulk_json, job_json, run_json
 from holdbeat.operations.checks import (
     check_choices,
@@ -31,7 +31,6 @@ from holdbeat.store.transaction import Transaction
 
 BYTES = "application/octet-stream"
 CHUNK = 256 * 1024
-RUN_STATUSES = ("RUNNING", "COMPLETED", "FAILED", "SKIPPED", "CONTINUED")
 
 
 @reads

@@ -10,7 +10,7 @@ from holdbeat.api.routes import CURSOR, ID_OR_NAME, IF_MATCH, LIMIT, NAME, TEXT,
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupStatus
 from holdbeat.domain.job import JobStatus
-from holdbeat.domain.run import ErrorKind
+from holdbeat.domain.run import RUN_STATUSES, ErrorKind
 from holdbeat.operations import durable, groups, jobs, runs, submitting, templates
 from holdbeat.schemas.base import CancelRequest, Items, Page
 from holdbeat.schemas.durable import (
@@ -208,7 +208,7 @@ run_routes.operation(
     "GET", "/api/job-runs", runs.list_job_runs, answers={200: Page[JobRun]},
     parameters=(
         Parameter(
-            "status", "RUNNING finds those that have not ended.", {"enum": list(runs.RUN_STATUSES)}, is_multiple=True
+            "status", "RUNNING finds those that have not ended.", {"enum": list(RUN_STATUSES)}, is_multiple=True
         ),
         Parameter("job_id", "Only the run of this job.", TEXT),
         Parameter("type", "Only runs of this type.", TEXT),

@@ -6,7 +6,6 @@ Guards API-02: a filter that is not known is refused, never ignored; and no text
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
 from holdbeat.domain.bounds import check_instant
@@ -50,10 +49,10 @@ def one_or_several(value: Any, name: str) -> list[str]:
     return [check_text(value, name, 500) for value in values]
 
 
-def choices(value: Any, name: str, kind: type[StrEnum]) -> list[str]:
-    """Values of an enumeration; anything else is Invalid."""
+def choices(value: Any, name: str, vocabulary: Iterable[str]) -> list[str]:
+    """Words of a vocabulary; anything else is Invalid."""
     chosen = one_or_several(value, name)
-    known = [str(member) for member in kind]
+    known = [str(word) for word in vocabulary]
     for choice in chosen:
         if choice not in known:
             hint = status_hint(choice) if name == "status" else ""
