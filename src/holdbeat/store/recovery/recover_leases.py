@@ -14,12 +14,13 @@ from holdbeat.domain import events
 from holdbeat.domain.clock import iso
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.lease import Lease, LeaseTerms
-from holdbeat.domain.reservation import ReservationKind
+from holdbeat.domain.reservation import ReservationKind, ReservationOutcome
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.jobs.end_runs import lock_groups_and_schedules
 from holdbeat.store.reads.jobs import locked_job
 from holdbeat.store.reads.rows import LEASES
 from holdbeat.store.recovery.recover_jobs import close_execution
+from holdbeat.store.running.reservations import end_active
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -49,7 +50,8 @@ def recover_lease(tx: Transaction, lease_id: str, kind: ErrorKind, heartbeat_at:
     tx.execute("DELETE FROM leases WHERE id = :id", id=lease.id)
     tx.wake(Topic.SLOTS)
     if lease.reservation_id is not None:
-        _release_direct(tx, lease, kind, error)
+        end_active(tx, lease.reservation_id, lease.worker_id, ReservationOutcome.FAILED, error, kind)
+        tx.wake(Topic.DIRECT)
         action = "the reservation was ended; it is not tried again"
     else:
         action = _end_job(tx, lease, kind, error)
@@ -69,26 +71,6 @@ def _end_job(tx: Transaction, lease: Lease, kind: ErrorKind, error: str) -> str:
     if job.status is JobStatus.QUEUED:
         return "the lease of a job that is QUEUED was removed"
     return close_execution(tx, job, kind, error, lease.worker_id)
-
-
-def _release_direct(tx: Transaction, lease: Lease, kind: ErrorKind, error: str) -> None:
-    released = tx.rows(
-        "UPDATE direct_reservations SET status = 'RELEASED', outcome = 'FAILED', finished_at = :now, error = :error, "
-        "error_kind = :kind WHERE id = :id AND status = 'ACTIVE' RETURNING id",
-        id=lease.reservation_id,
-        now=tx.now,
-        error=error,
-        kind=kind,
-    )
-    if released:
-        tx.record(
-            events.RESERVATION_RELEASED,
-            worker_id=lease.worker_id,
-            reservation_id=lease.reservation_id,
-            outcome="FAILED",
-            error_kind=kind,
-        )
-    tx.wake(Topic.DIRECT)
 
 
 def why_expired(tx: Transaction, row: Sequence[Any], terms: LeaseTerms, dead_workers: Collection[str]) -> str | None:

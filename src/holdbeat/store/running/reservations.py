@@ -157,6 +157,31 @@ def place_in_line(tx: Transaction, reservation_id: str) -> int | None:
     return sum(1 for other in ahead if pools.intersection(limits.covering(other.resource, other.type)))
 
 
+def end_active(
+    tx: Transaction,
+    reservation_id: str,
+    worker_id: str | None,
+    outcome: ReservationOutcome,
+    error: str | None,
+    error_kind: str | None,
+    result: str | None = None,
+) -> None:
+    """Ends a direct request whose handler has ended; one that was ended before stays as it is."""
+    released = tx.rows(
+        "UPDATE direct_reservations SET status = 'RELEASED', finished_at = :now, outcome = :outcome, error = :error, "
+        "error_kind = :kind, result = :result WHERE id = :id AND status = 'ACTIVE' RETURNING id",
+        id=reservation_id,
+        now=tx.now,
+        outcome=outcome,
+        error=error,
+        kind=error_kind,
+        result=result,
+    )
+    if released:
+        ids = {"worker_id": worker_id, "reservation_id": reservation_id}
+        tx.record(events.RESERVATION_RELEASED, **ids, outcome=outcome, error_kind=error_kind)
+
+
 def locked_reservation(tx: Transaction, reservation_id: str) -> Reservation:
     return load_reservation(tx, reservation_id, "FOR UPDATE")
 

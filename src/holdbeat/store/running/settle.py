@@ -19,6 +19,7 @@ from holdbeat.store.delivery_rows import SUBSCRIPTIONS
 from holdbeat.store.jobs.end_runs import Ending, end_runs, lock_groups_and_schedules
 from holdbeat.store.limits.throttles import Throttled, throttle
 from holdbeat.store.reads.jobs import locked_jobs
+from holdbeat.store.running.reservations import end_active
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.webhooks.outbox import Outbox
@@ -165,24 +166,9 @@ def _end_direct(tx: Transaction, settlement: Settlement) -> None:
         lease_id, retry_after_s = settlement.lease_id, outcome.retry_after_s
         throttle(tx, [Throttled(row[0], row[1], row[2], retry_after_s, None, lease_id) for row in rows])
     tx.wake(Topic.DIRECT, Topic.SLOTS)
-    released = tx.rows(
-        "UPDATE direct_reservations SET status = 'RELEASED', finished_at = :now, outcome = :outcome, error = :error, "
-        "error_kind = :kind, result = :result WHERE id = :id AND status = 'ACTIVE' RETURNING id",
-        id=settlement.lease_id,
-        now=tx.now,
-        outcome=ended_as,
-        error=outcome.error,
-        kind=outcome.error_kind,
-        result=None if outcome.result is None else dumps(outcome.result),
-    )
-    if released:
-        tx.record(
-            events.RESERVATION_RELEASED,
-            worker_id=settlement.worker_id,
-            reservation_id=settlement.lease_id,
-            outcome=ended_as,
-            error_kind=outcome.error_kind,
-        )
+    result = None if outcome.result is None else dumps(outcome.result)
+    kind, error = outcome.error_kind, outcome.error
+    end_active(tx, settlement.lease_id, settlement.worker_id, ended_as, error, kind, result)
 
 
 def _keep_evidence(tx: Transaction, settlement: Settlement) -> None:
