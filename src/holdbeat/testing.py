@@ -115,9 +115,9 @@ def stage_sync(app: App, folder: Path, clock: ManualClock | None = None, **chang
 
     with asyncio.Runner() as runner:
         staged = stage(app, folder, clock, **changes)
-        made = runner.run(staged.__aenter__())
+        entered = runner.run(staged.__aenter__())
         try:
-            yield StageSync(made, runner)
+            yield StageSync(entered, runner)
         finally:
             runner.run(staged.__aexit__(None, None, None))
 

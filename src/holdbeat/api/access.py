@@ -245,7 +245,9 @@ class _Answer:
             self.has_begun = True
             headers = list(message.get("headers", ()))
             own = {name for name, _ in headers}
-            headers += _COMMON if own.isdisjoint(_COMMON_NAMES) else [one for one in _COMMON if one[0] not in own]
+            headers += (
+                _COMMON if own.isdisjoint(_COMMON_NAMES) else [header for header in _COMMON if header[0] not in own]
+            )
             if message["status"] == 413:
                 self._lingers = True
                 headers.append((b"connection", b"close"))
@@ -257,10 +259,10 @@ class _Answer:
         await self._send(message)
 
     async def _drop_rest_of_request(self) -> None:
-        taken = 0
-        while taken < LINGER_BYTES:
+        received = 0
+        while received < LINGER_BYTES:
             message = await self._receive()
-            taken += len(message.get("body", b""))
+            received += len(message.get("body", b""))
             if message["type"] != "http.request" or not message.get("more_body"):
                 return
 
@@ -280,8 +282,8 @@ def _check_site(headers: dict[bytes, bytes], host: str) -> None:
         defaults = {"http": 80, "https": 443}
         if parts.scheme not in defaults:
             raise _foreign()
-        mine = urlsplit(f"//{host}")
-        own_port = mine.port or defaults[parts.scheme]
+        own_address = urlsplit(f"//{host}")
+        own_port = own_address.port or defaults[parts.scheme]
         if (its_host[0], its_host[1] or defaults[parts.scheme]) != (bare_host(host), own_port):
             raise _foreign()
 

@@ -77,18 +77,18 @@ class GateProxy:
         body = StreamedBody(receive, int(self.gate.max_body_mb * 1_000_000))
         reading = asyncio.ensure_future(body.read())
         work = asyncio.ensure_future(self._pass_on(scope, rest, body, send))
-        gone = asyncio.ensure_future(body.gone.wait())
+        disconnected = asyncio.ensure_future(body.gone.wait())
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, disconnected}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
                 return None
             return await work
         finally:
-            for task in (work, gone, reading):
+            for task in (work, disconnected, reading):
                 task.cancel()
-            await asyncio.gather(work, gone, reading, return_exceptions=True)
+            await asyncio.gather(work, disconnected, reading, return_exceptions=True)
 
     async def _pass_on(self, scope: Scope, rest: tuple[bytes, str], body: StreamedBody, send: Send) -> Response | None:
         has_body = await body.begun()
@@ -248,10 +248,10 @@ def _is_ours(cookie: bytes) -> bool:
 def _client(scope: Scope) -> str:
     """Who sent a request: the name of the key or the address, and the program."""
     address = (scope.get("client") or ("unknown",))[0]
-    who = address if scope[KEY_ID] is None else scope["holdbeat.caller"]
+    client = address if scope[KEY_ID] is None else scope["holdbeat.caller"]
     agents = [value.decode("latin-1") for name, value in scope["headers"] if name == b"user-agent"]
     program = agents[0].split()[0] if agents and agents[0].split() else ""
-    return _line(f"{who} {program}".strip(), 120)
+    return _line(f"{client} {program}".strip(), 120)
 
 
 def _line(text: str, longest: int) -> str:

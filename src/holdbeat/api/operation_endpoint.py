@@ -51,8 +51,8 @@ def operation_endpoint(
         if has_version:
             kwargs["version"] = request.expected_version()
         if takes_whole_body:
-            whole = await request.object()
-            args.append(whole if body_hook is None else body_hook(request, whole))
+            body_object = await request.object()
+            args.append(body_object if body_hook is None else body_hook(request, body_object))
         elif method != "GET" and (body is not None or method == "POST"):
             fields = await request.fields(allowed, required=required, may_be_empty=body is None or is_body_optional)
             if body_hook is not None:

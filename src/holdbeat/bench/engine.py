@@ -96,14 +96,14 @@ async def measure_postgres(url: str, jobs: int, rounds: int, progress: Progress)
     except ImportError as error:
         raise driver_missing() from error
 
-    made: list[str] = []
+    schemas: list[str] = []
 
     def fresh() -> str:
-        schema = f"holdbeat_bench_{len(made)}"
+        schema = f"holdbeat_bench_{len(schemas)}"
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
             connection.execute(f"CREATE SCHEMA {schema}".encode())
-        made.append(schema)
+        schemas.append(schema)
         return f"{url}{'&' if '?' in url else '?'}options={quote(f'-csearch_path={schema}')}"
 
     try:
@@ -118,7 +118,7 @@ async def measure_postgres(url: str, jobs: int, rounds: int, progress: Progress)
         )
     finally:
         with psycopg.connect(url, autocommit=True) as connection:
-            for schema in made:
+            for schema in schemas:
                 connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
 
 

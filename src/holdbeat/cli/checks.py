@@ -190,8 +190,8 @@ def _readers(settings: Any, store: Any) -> Finding:
     if reader is not None:
         return WARNING, reader.detail, reader.remedy
     if hidden := store.read_sync(hidden_sessions):
-        others = f"what {counted(hidden, 'session')} of other users {'does' if hidden == 1 else 'do'} is hidden from it"
-        return OK, f"No transaction of this user stays open; {others} (GRANT pg_monitor shows it)."
+        note = f"what {counted(hidden, 'session')} of other users {'does' if hidden == 1 else 'do'} is hidden from it"
+        return OK, f"No transaction of this user stays open; {note} (GRANT pg_monitor shows it)."
     log_bytes = store.log_bytes()
     log_size = "" if log_bytes is None else f" The write-ahead log has {log_bytes / 1024**2:.1f} MiB."
     return OK, f"No transaction stays open.{log_size}"

@@ -59,7 +59,7 @@ def _questions_table(items: list[Any]) -> Any:
             ("job", "job_id"),
             "title",
             ("asks", lambda question: question["question"][:100]),
-            ("choices", lambda each: ", ".join(str(choice) for choice in each["choices"] or ())),
+            ("choices", lambda question: ", ".join(str(choice) for choice in question["choices"] or ())),
             ("asked", at("asked_at")),
         ),
     )

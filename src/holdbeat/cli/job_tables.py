@@ -88,9 +88,9 @@ def job_fields(job: Mapping[str, Any]) -> Drawn:
     for name in ("id", "exit_code", "error_kind", "error", "result"):
         if run.get(name) is not None:
             lines[f"run {name}"] = run[name]
-    others = sorted(name for name in run.get("artifacts") or {} if name != "result")
-    if others:
-        lines["artifacts"] = ", ".join(others)
+    artifacts = sorted(name for name in run.get("artifacts") or {} if name != "result")
+    if artifacts:
+        lines["artifacts"] = ", ".join(artifacts)
     return fields(lines)
 
 

@@ -128,12 +128,12 @@ def _cancel_all(backend: Backend, filter_: Mapping[str, Any], ids: Sequence[str]
         return backend.cancel_jobs(filter_, reason=reason)
     cancelled: list[str] = []
     matched = 0
-    with bar("Cancel") as told:
+    with bar("Cancel") as report:
         for start in range(0, len(ids), AT_ONCE):
             part = backend.cancel_jobs({**filter_, "ids": ids[start : start + AT_ONCE]}, reason=reason)
             matched += part["matched"]
             cancelled += part["ids"]
-            told(start + AT_ONCE, len(ids))
+            report(start + AT_ONCE, len(ids))
     return {"matched": matched, "changed": len(cancelled), "ids": cancelled}
 
 
@@ -204,10 +204,10 @@ def retry(
     if not dry_run:
         confirm(f"{_jobs(result['matched'])} will be retried.", yes=yes)
         # One transaction, however many: a job that somebody else retries meanwhile must not be retried twice.
-        with bar("Retry") as told:
-            told(0, 1)
+        with bar("Retry") as report:
+            report(0, 1)
             result = backend.retry_job_runs(filter_)
-            told(1, 1)
+            report(1, 1)
     show(result, lambda outcome: _bulk(outcome, "retried", dry_run), as_json=as_json)
 
 

@@ -94,22 +94,22 @@ def prune(settings: Any, store: Any, older_than_days: float | None, yes: bool, a
     )
     before = store.clock.now() - timedelta(days=days)
     counts: Counter[str] = Counter()
-    with bar("Prune") as told:
+    with bar("Prune") as report:
         # Counting is for the bar alone, and takes its time on a large store.
         old = store.read_sync(old_rows, before) if sys.stderr.isatty() else 0
         while True:
-            gone = store.write_sync(prune_batch, before)
-            for path in gone.paths:
+            pruned = store.write_sync(prune_batch, before)
+            for path in pruned.paths:
                 Path(path).unlink(missing_ok=True)
                 with suppress(OSError):  # the folder of a run goes with its last artifact
                     Path(path).parent.rmdir()
-            if gone.note is not None:
-                store.write_sync(forget_files, gone.note)
-            counts.update(gone.counts)
-            if not gone.rows:
+            if pruned.note is not None:
+                store.write_sync(forget_files, pruned.note)
+            counts.update(pruned.counts)
+            if not pruned.rows:
                 break
-            told(counts.total(), old)
-        told(1, 1)
+            report(counts.total(), old)
+        report(1, 1)
     if as_json:
         print_json({"before": before.isoformat(), "taken": dict(counts)})
     else:
@@ -193,14 +193,14 @@ def restore(obj: Any, /, backup_path: str, store: str | None, force: bool, as_js
     path = sqlite_path(settings.store)
     if path is None:
         raise Conflict("This is a PostgreSQL store: restore it with pg_restore.", code="use_pg_dump")
-    with bar("Restore") as told:
+    with bar("Restore") as report:
         restored = put_back(
             backup_path,
             path,
             now=SystemClock().now(),
             artifact_dir=settings.artifact_dir,
             force=force,
-            progress=told,
+            progress=report,
         )
     # Brings an older backup up to date, and proves that the store opens.
     obj.open_store(settings).close()
@@ -258,8 +258,10 @@ def move_store(obj: Any, /, target: str, artifact_dir: str | None, store: str | 
 
     clock = SystemClock()
     began = clock.monotonic()
-    with bar("Move") as told:
-        moved = move(path, target, artifacts=Artifacts(artifact_dir or settings.artifact_dir), progress=_overall(told))
+    with bar("Move") as report:
+        moved = move(
+            path, target, artifacts=Artifacts(artifact_dir or settings.artifact_dir), progress=_overall(report)
+        )
     seconds = round(clock.monotonic() - began, 3)
     left = tables_of_others(path)
     if as_json:
@@ -273,12 +275,12 @@ def move_store(obj: Any, /, target: str, artifact_dir: str | None, store: str | 
     say("Both stores are the same, row by row. Now set store to the new address wherever Holdbeat runs.")
 
 
-def _overall(told: Callable[[int, int], None]) -> Callable[[str, int, int], None]:
+def _overall(report: Callable[[int, int], None]) -> Callable[[str, int, int], None]:
     """Progress over all tables, from the progress of each."""
-    seen: dict[str, tuple[int, int]] = {}
+    by_table: dict[str, tuple[int, int]] = {}
 
     def progress(name: str, done: int, total: int) -> None:
-        seen[name] = (done, total)
-        told(sum(counts[0] for counts in seen.values()), sum(counts[1] for counts in seen.values()))
+        by_table[name] = (done, total)
+        report(sum(counts[0] for counts in by_table.values()), sum(counts[1] for counts in by_table.values()))
 
     return progress

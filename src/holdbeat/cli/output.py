@@ -87,12 +87,12 @@ def span(seconds: float | None) -> str:
     """A duration in its two largest units."""
     if seconds is None:
         return ""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.3g} s" if seconds < 10 else f"{whole} s"
+    seconds_left = round(seconds)
+    if seconds_left < 60:
+        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds_left} s"
     for size, name, part, part_name in ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if whole >= size:
-            return f"{whole // size} {name} {whole % size // part} {part_name}"
+        if seconds_left >= size:
+            return f"{seconds_left // size} {name} {seconds_left % size // part} {part_name}"
     return ""
 
 
@@ -256,15 +256,15 @@ def rich_form(drawn: Drawn) -> RenderableType:
 
     if isinstance(drawn, str):
         return Text(drawn)
-    made = RichTable(box=None, pad_edge=False, header_style="bold", show_edge=False, show_header=drawn.has_header)
+    rich_table = RichTable(box=None, pad_edge=False, header_style="bold", show_edge=False, show_header=drawn.has_header)
     for index, name in enumerate(drawn.columns):
         is_name = not drawn.has_header and index == 0
         is_last = index == len(drawn.columns) - 1
         style = "bold" if is_name else drawn.styles.get(name, "")
-        made.add_column(name, no_wrap=not is_last, overflow="fold", style=style)
+        rich_table.add_column(name, no_wrap=not is_last, overflow="fold", style=style)
     for row in drawn.rows:
-        made.add_row(*[Text(cell, style=COLOURS.get(cell, "")) for cell in row])
-    return made
+        rich_table.add_row(*[Text(cell, style=COLOURS.get(cell, "")) for cell in row])
+    return rich_table
 
 
 def console() -> Console:

@@ -171,9 +171,9 @@ def _edit(kind: ScheduleBackend, name: str, changes: dict[str, Any], version: in
     if not changes:
         raise click.UsageError("Say what to change, e.g. --interval 10m.")
     # Another timetable takes the place of the one that is there.
-    for one, other in (("cron", "interval_s"), ("interval_s", "cron")):
-        if one in changes:
-            changes.setdefault(other, None)
+    for field, excluded in (("cron", "interval_s"), ("interval_s", "cron")):
+        if field in changes:
+            changes.setdefault(excluded, None)
     return kind.update(name, changes, version=version)
 
 

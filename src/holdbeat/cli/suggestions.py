@@ -44,8 +44,8 @@ def did_you_mean(word: str, names: Collection[str], command_path: str) -> str:
     from difflib import get_close_matches
 
     meant = {name.lstrip("-"): name for name in names}
-    for synonym, ours in SYNONYMS.items():
-        name = next((name for name in ours if name in names), None)
+    for synonym, own_names in SYNONYMS.items():
+        name = next((name for name in own_names if name in names), None)
         if name is not None:
             meant.setdefault(synonym.lstrip("-"), name)
     near = get_close_matches(word.lstrip("-"), meant, 1)

@@ -60,7 +60,9 @@ def gate_of(path: str, values: Mapping[str, Any]) -> Gate:
     if not isinstance(resource, str) or not resource.strip():
         raise _refused(path, "resource names the resource whose slots its requests take")
     free = values.get("free", ())
-    if not isinstance(free, list | tuple) or not all(isinstance(one, str) and one.startswith("/") for one in free):
+    if not isinstance(free, list | tuple) or not all(
+        isinstance(prefix, str) and prefix.startswith("/") for prefix in free
+    ):
         raise _refused(path, 'free is a list of paths such as ["/api/tags"]')
     return Gate(
         path,
@@ -92,8 +94,8 @@ def end_to_end(headers: Headers, dropped: Iterable[bytes] = ()) -> list[tuple[by
     named = {
         part.strip().lower() for name, value in headers if name.lower() == b"connection" for part in value.split(b",")
     }
-    gone = HOP_BY_HOP | named | frozenset(dropped)
-    return [(name, value) for name, value in headers if name.lower() not in gone]
+    dropped_names = HOP_BY_HOP | named | frozenset(dropped)
+    return [(name, value) for name, value in headers if name.lower() not in dropped_names]
 
 
 def wants_websocket(headers: Headers) -> bool:

@@ -76,8 +76,8 @@ OLD_STATUSES = {
 
 def status_hint(word: str) -> str:
     """A sentence that names our word for an old status; empty if it is none."""
-    ours = OLD_STATUSES.get(word.lower())
-    return f" It is called {ours} here." if ours else ""
+    status = OLD_STATUSES.get(word.lower())
+    return f" It is called {status} here." if status else ""
 
 
 def field_hint(name: str) -> str:

@@ -60,13 +60,13 @@ def checked_text(value: Any, field: str, max_bytes: int) -> str:
 
 def _check_members(value: Any, field: str, max_depth: int, max_bytes: int | None) -> None:
     pending: list[tuple[Any, str, int]] = [(value, field, 0)]
-    seen = 0
+    count = 0
     while pending:
         item, place, depth = pending.pop()
-        seen += 1
+        count += 1
         # Every value takes a byte at least, so this also ends the walk through a structure that shares or
         # contains itself.
-        if max_bytes is not None and seen > max_bytes:
+        if max_bytes is not None and count > max_bytes:
             raise _too_big(field, max_bytes)
         if item is None or item is True or item is False:
             continue

@@ -134,9 +134,9 @@ def edited(schedule: Schedule, changes: Mapping[str, Any]) -> Schedule:
     the hints and the failure count, but clamps have to be cleared by name. `version` is left to the store.
     """
     own, call = _read(changes, schedule.endpoint is not None, changes.get("timezone", schedule.timezone))
-    for name, other in _EXCLUDES.items():
-        if own.get(name) is not None and own.get(other) is None:
-            own[other] = None
+    for name, excluded in _EXCLUDES.items():
+        if own.get(name) is not None and own.get(excluded) is None:
+            own[excluded] = None
     if own.get("adaptive") is True and not schedule.adaptive and schedule.overlap is Overlap.ALLOW:
         own.setdefault("overlap", Overlap.SKIP)
     if own.get("adaptive") is False and schedule.adaptive:

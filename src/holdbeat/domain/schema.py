@@ -249,18 +249,18 @@ class _Validation:
         for name in schema.get("required", ()):
             if name not in value:
                 return self._inside(place, f".{name}"), "is required"
-        others = schema.get("additionalProperties", True)
+        additional = schema.get("additionalProperties", True)
         for name, member in value.items():
             if name in rules:
                 complaint = self.complaint(rules[name], member, self._inside(place, f".{name}"), steps + 1)
-            elif others is False:
+            elif additional is False:
                 if self._is_quiet:
                     return place, "has an unknown member"
                 close = near_matches(name, rules, limit=1)
                 hint = f" (did you mean {close[0]}?)" if close else f"; known are {', '.join(rules) or 'none'}"
                 return self._inside(place, f".{name}"), f"is not known{hint}"
             else:
-                complaint = self.complaint(others, member, self._inside(place, f".{name}"), steps + 1)
+                complaint = self.complaint(additional, member, self._inside(place, f".{name}"), steps + 1)
             if complaint:
                 return complaint
         return None
@@ -306,9 +306,9 @@ def _kind_of(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(left: Any, right: Any) -> bool:
     """Equality of JSON, where true is not 1."""
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
 
 
 def _written(value: Any) -> str:

@@ -56,8 +56,8 @@ class Turn:
 
     def after(self, served: Iterable[str]) -> Turn:
         """Where the turns stand after starts of these partitions, in this order."""
-        last, taken = self.last, self.taken
+        last, in_a_row = self.last, self.taken
         for partition in served:
-            is_same = partition == last and taken < self.weight(partition)
-            last, taken = partition, taken + 1 if is_same else 1
-        return replace(self, last=last, taken=taken)
+            is_same = partition == last and in_a_row < self.weight(partition)
+            last, in_a_row = partition, in_a_row + 1 if is_same else 1
+        return replace(self, last=last, taken=in_a_row)

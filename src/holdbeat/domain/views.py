@@ -154,8 +154,8 @@ class UniformJobText:
 
     def write(self, id: str, params: dict[str, Any], title: str, position: int, created_at: str) -> str:
         """`job_json` of such a job, as text."""
-        shown = json_text(redacted_params(self._type, params)) if params else "{}"
-        return self._form % (id, encode_basestring(title or self._type), shown, position, id, created_at)
+        params_json = json_text(redacted_params(self._type, params)) if params else "{}"
+        return self._form % (id, encode_basestring(title or self._type), params_json, position, id, created_at)
 
 
 def _edge_json(edge: Edge) -> dict[str, Any]:
@@ -200,8 +200,8 @@ def slot_json(reservation: Reservation) -> dict[str, Any]:
 
 
 def template_json(template: JobTemplate) -> dict[str, Any]:
-    shown = redacted_params(template.type, template.default_params)
-    return form(template, jobs.JobTemplate, default_params=shown)
+    params = redacted_params(template.type, template.default_params)
+    return form(template, jobs.JobTemplate, default_params=params)
 
 
 def webhook_json(webhook: Webhook, *, with_secret: bool = False) -> dict[str, Any]:

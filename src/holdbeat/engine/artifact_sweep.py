@@ -58,7 +58,7 @@ class ArtifactSweep:
         self._looked_until = min([until, *running])
 
     def _remove(self, files: list[tuple[Path, list[Path]]], runs: FilesOnRecord) -> None:
-        for folder, there in files:
+        for folder, entries in files:
             if folder.name in runs.running:
                 continue
             on_record = runs.ended.get(folder.name)
@@ -67,7 +67,7 @@ class ArtifactSweep:
                     log.info("retention removed the folder %s of a run that the store does not know", folder)
                     shutil.rmtree(folder, ignore_errors=True)
                 continue
-            for file in there:
+            for file in entries:
                 if file.name not in on_record:
                     log.info("retention removed the file %s, which no artifact of its run is", file)
                     with contextlib.suppress(OSError):

@@ -262,12 +262,12 @@ class DirectExecutionHandler(Service):
         until = self.store.clock.monotonic() + wait_limit_s
         woken = asyncio.Event()
         unsubscribe = self.store.on_topics(asyncio.get_running_loop(), {Topic.DIRECT}, woken.set)
-        made = asyncio.ensure_future(reserving)
+        reserved = asyncio.ensure_future(reserving)
         reservation: Reservation | None = None
         self._in_line.add(woken)
         try:
             # Shielded: a client that goes away just now must not leave a reservation behind that nobody knows of.
-            reservation = await asyncio.shield(made)
+            reservation = await asyncio.shield(reserved)
             self._waiting.add(reservation.id)
             on_reserved(reservation)
             while not (reservation.status is not ReservationStatus.ACTIVE or is_served(reservation)):
@@ -278,7 +278,7 @@ class DirectExecutionHandler(Service):
             return reservation
         except BaseException as error:
             why = _in_one_line(error.detail) if isinstance(error, HoldbeatError) else "the client went away"
-            await asyncio.shield(self._withdraw(made, why))
+            await asyncio.shield(self._withdraw(reserved, why))
             raise
         finally:
             if reservation is not None:

@@ -292,8 +292,8 @@ class Dispatcher:
         if vacancy is None:
             self.slots.give_back(run.slot for run in cycle.results)
             return
-        taken = {claim.lease.slot for claim in claims}
-        self.slots.give_back_offered(vacancy.slots, vacancy.http_slots, taken)
+        slots = {claim.lease.slot for claim in claims}
+        self.slots.give_back_offered(vacancy.slots, vacancy.http_slots, slots)
 
     def _cycle_failed(self, cycle: _CycleInFlight, error: BaseException) -> None:
         """Nothing of the cycle is stored: results wait again, slots are free or held as they were before."""

@@ -44,11 +44,11 @@ class Retention(Service):
         before = self.store.clock.now() - timedelta(days=self._retention_days)
         total = 0
         while not self._stopping:
-            gone = await self.store.write(prune, before, BATCH)
-            if gone.note is not None:
-                await self._delete(gone.note, gone.paths)
-            total += gone.rows
-            if not gone.rows:
+            pruned = await self.store.write(prune, before, BATCH)
+            if pruned.note is not None:
+                await self._delete(pruned.note, pruned.paths)
+            total += pruned.rows
+            if not pruned.rows:
                 break
         if total:
             log.info("retention has deleted rows: %d", total)

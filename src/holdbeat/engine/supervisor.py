@@ -263,9 +263,9 @@ class Supervisor:
         store.write_sync(settle, dispatcher.unsettled(stuck))
         # Claims whose answer the loop has not received yet, but for those whose results are being stored.
         under_way = dispatcher.known()
-        unheard = [one for one in store.read_sync(held_claims, worker_id) if one.lease.id not in under_way]
+        unheard = [claim for claim in store.read_sync(held_claims, worker_id) if claim.lease.id not in under_way]
         if unheard:
-            store.write_sync(settle, [settlement_of(one, stuck) for one in unheard])
+            store.write_sync(settle, [settlement_of(claim, stuck) for claim in unheard])
         store.write_sync(_note, events.SHUTDOWN_ENDED, worker_id)
         store.write_sync(stop_worker, worker_id)
         store.withdraw_alive(worker_id)

@@ -50,10 +50,10 @@ class StarvationWatch(Service):
         """Looks, and writes only what is new; returns how many limits began to starve the queue."""
         if not await self.store.read(is_news, self._starved_s):
             return 0
-        told = await self.store.write(note_starvation, self._starved_s)
-        if told:
+        count = await self.store.write(note_starvation, self._starved_s)
+        if count:
             log.warning("direct requests have left the queue no slot for %g s", self._starved_s)
-        return told
+        return count
 
 
 class PreemptionWatch(Service):
@@ -89,12 +89,12 @@ class CancelWatch(Service):
     async def step(self) -> list[str]:
         if not self._dispatcher.running:
             return []
-        told, preempted = await self.store.read(_told, self._worker_id)
-        for lease_id in told:
+        cancelled, preempted = await self.store.read(_told, self._worker_id)
+        for lease_id in cancelled:
             self._dispatcher.running.tell(lease_id, StopReason.CANCELLED)
         for lease_id in preempted:
             self._dispatcher.running.tell(lease_id, StopReason.PREEMPTED)
-        return [*told, *preempted]
+        return [*cancelled, *preempted]
 
 
 def _told(tx: Transaction, worker_id: str) -> tuple[dict[str, str], list[str]]:

@@ -78,10 +78,10 @@ class WebhookService(Service):
             return 0
         busy = Counter(self._on_their_way.values())
         full = {host for host, count in busy.items() if count >= PER_HOST}
-        taken = await self.store.write(take_deliveries, self._me, places, LOCK_S, except_hosts=full)
+        deliveries = await self.store.write(take_deliveries, self._me, places, LOCK_S, except_hosts=full)
         now = self.store.clock.now()
         sent = 0
-        for entry in taken:
+        for entry in deliveries:
             until = self._breaker.wait_until(entry.delivery.url, now=now)
             if until is not None:
                 self._results.append(DeliveryResult(entry.delivery.id, self._me, postponed_until=until))

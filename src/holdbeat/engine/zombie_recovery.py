@@ -132,7 +132,7 @@ class ZombieRecovery(Service):
             borrowed=[
                 slot for slot in borrowed if slot.is_late and slots[slot.reservation_id] >= min(slot.ttl_s, enough_s)
             ],
-            reservations=[one for one in trouble.reservations if reservations.get(one, enough_s) >= enough_s],
+            reservations=[id_ for id_ in trouble.reservations if reservations.get(id_, enough_s) >= enough_s],
             silent_workers=[worker_id for worker_id, seen_s in workers.items() if seen_s >= enough_s],
         )
 

@@ -245,7 +245,7 @@ def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parame
     context_name: str | None = None
     shapes: dict[str, Shape] = {}
     required: list[str] = []
-    others: Shape | None = None
+    additional: Shape | None = None
     properties: dict[str, Schema] = {}
     signature = inspect.signature(function)
     raw = dict(getattr(inspect.unwrap(called), "__annotations__", {}))
@@ -261,7 +261,7 @@ def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parame
             )
         shape = maker.shape(hints.get(parameter.name, Any), place)
         if parameter.kind is parameter.VAR_KEYWORD:
-            others = shape
+            additional = shape
             continue
         schema = shape.schema
         if parameter.default is parameter.empty:
@@ -277,11 +277,11 @@ def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parame
         "type": "object",
         "properties": properties,
         "required": required,
-        "additionalProperties": False if others is None else others.schema or True,
+        "additionalProperties": False if additional is None else additional.schema or True,
     }
     if maker.defs:
         whole["$defs"] = maker.defs
-    return _Parameters(whole, shapes, others, context_name)
+    return _Parameters(whole, shapes, additional, context_name)
 
 
 def _check_params_named(parameters: _Parameters, name: str, **named: str | None) -> None:

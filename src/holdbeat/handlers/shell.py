@@ -111,8 +111,8 @@ class ShellHandler:
         if code == 0:
             return despite_left_behind(Outcome.completed(result, exit_code=0), group.left_behind)
         last_words = stderr.tail.strip().rpartition("\n")[2][:500]
-        how = describe_exit(code, was_killed=group.was_killed)
-        text = f"The command ended with {how}{': ' + last_words if last_words else '.'}"
+        exit_words = describe_exit(code, was_killed=group.was_killed)
+        text = f"The command ended with {exit_words}{': ' + last_words if last_words else '.'}"
         return Outcome.failed(ErrorKind.EXIT, text, exit_code=code, result=result)
 
 

@@ -43,8 +43,8 @@ class StepState:
 
         is_first = self.job is None or self.job.retry_of is None
         steps = Kept(self.keeper, self._clock, self.report_step, is_first=is_first)
-        made: Steps = self.__dict__.setdefault("_steps_of_run", steps)
-        return made
+        kept_steps: Steps = self.__dict__.setdefault("_steps_of_run", steps)
+        return kept_steps
 
 
 class StepCalls(StepState):

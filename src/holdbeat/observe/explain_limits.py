@@ -47,12 +47,12 @@ def _full(pool: Pool, covered: str, held: int, weight: int, holders: list[str]) 
     name, slots = pool.limit.name, pool.limit.slots or 0
     by = f" by {listed(holders, HOLDERS_MAX)}" if holders else ""
     if not slots and not held:
-        how = f"Raise it in the settings (concurrency, limits), or with `holdbeat limits set {name} --slots 1`."
-        return f"The limit {name} gives {covered} no slot, so nothing of it can run. {how}"
+        advice = f"Raise it in the settings (concurrency, limits), or with `holdbeat limits set {name} --slots 1`."
+        return f"The limit {name} gives {covered} no slot, so nothing of it can run. {advice}"
     if weight > slots:
-        there = "is" if slots == 1 else "are"
-        how = f"Raise the limit {name}, or submit it with a smaller weight."
-        return f"It weighs {weight} slots of {covered}, and only {slots} {there} there. {how}"
+        verb = "is" if slots == 1 else "are"
+        advice = f"Raise the limit {name}, or submit it with a smaller weight."
+        return f"It weighs {weight} slots of {covered}, and only {slots} {verb} there. {advice}"
     if held < slots:
         kept = f"It weighs {weight} slots of {covered}, and not as many are free; nothing else starts before it."
         return f"{kept} {held} of {slots} {'is' if held == 1 else 'are'} held{by}."
@@ -70,7 +70,8 @@ def rate_limited(tx: Transaction, work: Job | Reservation) -> list[Reason]:
     limits = [pool.limit for pool in capacity.used_up(work.resource, work.type, work.partition)]
     rates = [(limit.name, limit.rate) for limit in limits if limit.rate is not None]
     names = " and ".join(f"{name} ({rate.count} in {rate.per_s:g} s)" for name, rate in rates)
-    of = f" of the partition {work.partition}" if work.partition and any(each.per_partition for each in limits) else ""
+    is_of_partition = work.partition and any(entry.per_partition for entry in limits)
+    of = f" of the partition {work.partition}" if is_of_partition else ""
     until = instant_of(tx, at)
     return [
         reason(
@@ -133,12 +134,12 @@ def passed_by(tx: Transaction, job: Job) -> list[Reason]:
 def holder_words(holder: SlotHolder, now: datetime) -> str:
     lasted = span((now - holder.since).total_seconds())
     if holder.slot is None:
-        who = f" by {holder.client}" if holder.client else ""
-        how = ", cancelled but not given back" if holder.is_cancelled else ""
-        return f"reservation {holder.reservation_id} ({holder.type}{who} for {lasted}{how})"
+        client = f" by {holder.client}" if holder.client else ""
+        cancelled = ", cancelled but not given back" if holder.is_cancelled else ""
+        return f"reservation {holder.reservation_id} ({holder.type}{client} for {lasted}{cancelled})"
     what = f"job {holder.job_id}" if holder.job_id else f"direct request {holder.reservation_id}"
-    how = ", cancelled but still running" if holder.is_cancelled else ""
-    return f"{what} ({holder.type} on {holder.worker_id} for {lasted}{how})"
+    cancelled = ", cancelled but still running" if holder.is_cancelled else ""
+    return f"{what} ({holder.type} on {holder.worker_id} for {lasted}{cancelled})"
 
 
 def holder_json(holder: SlotHolder) -> dict[str, Any]:

@@ -139,10 +139,10 @@ def _running(tx: Transaction, reservation: Reservation) -> dict[str, Any]:
     detail = f"It got its slot at {since}."
     if reservation.kind is ReservationKind.SLOT:
         detail += f" It is lost at {moment(reservation.expires_at, tx.now)} unless it is extended."
-    who = f"{reservation.client} holds" if reservation.client else "Its client holds"
+    holder = f"{reservation.client} holds" if reservation.client else "Its client holds"
     return answer(
         reservation.status,
-        f"{_name(reservation)} has its slot of {reservation.resource}: {who} it since {ran}. {detail}",
+        f"{_name(reservation)} has its slot of {reservation.resource}: {holder} it since {ran}. {detail}",
         [reason("held", detail, since=reservation.granted_at, client=reservation.client, fence=reservation.fence)],
     )
 

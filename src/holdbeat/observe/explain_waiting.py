@@ -146,17 +146,17 @@ def _state(predecessor: Predecessor) -> str:
 
 
 def _overlap(tx: Transaction, job: Job) -> list[Reason]:
-    other = unfinished_job_of_schedule(tx, job)
-    if other is None:
+    unfinished = unfinished_job_of_schedule(tx, job)
+    if unfinished is None:
         detail = f"The job before it of the schedule {job.schedule_id} must end first."
         return [reason(Blocker.OVERLAP, detail, schedule_id=job.schedule_id)]
     return [
         reason(
             Blocker.OVERLAP,
-            f"Job {other.job_id} of the same schedule must end first and is {_state(other)}.",
+            f"Job {unfinished.job_id} of the same schedule must end first and is {_state(unfinished)}.",
             schedule_id=job.schedule_id,
-            job_id=other.job_id,
-            status=other.status,
+            job_id=unfinished.job_id,
+            status=unfinished.status,
         )
     ]
 
@@ -261,8 +261,8 @@ def workers_busy(
         for holder in holders_on_workers(tx, [worker.id for worker in able])
         if holder.slot is not None and (holder.slot < 0) == is_http
     ]
-    taken = Counter(holder.worker_id for holder in held)
-    if any(taken[worker.id] < (worker.http_slots if is_http else worker.slots) for worker in able):
+    used_slots = Counter(holder.worker_id for holder in held)
+    if any(used_slots[worker.id] < (worker.http_slots if is_http else worker.slots) for worker in able):
         return [], []
     slots = sum(worker.http_slots if is_http else worker.slots for worker in able)
     why = reason(
@@ -288,7 +288,7 @@ def _jobs_ahead(tx: Transaction, job: Job) -> list[Reason]:
     turn = {}
     if line.fair is not None:
         limit = line.fair.limit
-        own = sum(1 for one in line.before if one.partition == job.partition)
+        own = sum(1 for ahead in line.before if ahead.partition == job.partition)
         of = f"of its own partition {job.partition}" if job.partition else "without a partition, as it is"
         detail = f"Partitions take turns by the limit {limit.name}: {counted(count, 'job')} {are} ahead of it"
         detail += f", {own:,} of them {of}." if own else "."

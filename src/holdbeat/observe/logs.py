@@ -29,15 +29,15 @@ def configure(level: str = "info", format: str = "text", stream: TextIO | None =
         raise SettingsError(f"log_level {level!r} is not known; choose {', '.join(LEVELS)}.", field="log_level")
     if format not in FORMATS:
         raise SettingsError(f"log_format {format!r} is not known; choose {', '.join(FORMATS)}.", field="log_format")
-    ours = logging.getLogger("holdbeat")
-    for old in [handler for handler in ours.handlers if isinstance(handler, QueuedHandler)]:
-        ours.removeHandler(old)
+    logger = logging.getLogger("holdbeat")
+    for old in [handler for handler in logger.handlers if isinstance(handler, QueuedHandler)]:
+        logger.removeHandler(old)
         old.flush()
     handler = QueuedHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
-    ours.addHandler(handler)
-    ours.setLevel(level.upper())
-    ours.propagate = False
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    logger.propagate = False
     return handler
 
 
@@ -53,15 +53,15 @@ def configure_process(level: str = "info", format: str = "text") -> None:
     else:
         release_output()
         stream = sys.__stderr__
-    ours = configure(level, format, stream)
-    assert isinstance(ours, QueuedHandler)
+    logger = configure(level, format, stream)
+    assert isinstance(logger, QueuedHandler)
     root = logging.getLogger()
     for handler in list(root.handlers):
         if isinstance(handler, QueuedHandler) or (format == "json" and _writes_to_terminal(handler)):
             root.removeHandler(handler)
     if not root.handlers:
-        handler = QueuedHandler(ours.stream)
-        handler.setFormatter(ours.formatter)
+        handler = QueuedHandler(logger.stream)
+        handler.setFormatter(logger.formatter)
         handler.addFilter(lambda record: hasattr(record, "holdbeat_run") or record.levelno >= logging.WARNING)
         root.addHandler(handler)
         root.setLevel(min(logging.WARNING, logging.getLevelName(level.upper())))

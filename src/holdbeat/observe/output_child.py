@@ -97,10 +97,10 @@ def main(output: str, error: str, log: str, control: str) -> None:
                 pipes.remove(pipe)
         if asking and asking[0] in ready:
             with contextlib.suppress(OSError):
-                asked = asking[0].recv(1)
+                request = asking[0].recv(1)
                 for pipe in pipes:
                     pipe.read_all()
-                if asked:
-                    asking[0].send(asked)
+                if request:
+                    asking[0].send(request)
                     continue
             asking.clear()  # the process has ended; what it started may still write

@@ -61,9 +61,9 @@ class CapturedOutput:
         threading.Thread(target=self._keep_reading, name="holdbeat-output", daemon=True).start()
 
     def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        ours, theirs = socket.socketpair()
-        ours.settimeout(END_WAIT_S)
-        descriptors = (*self._readers, self.streams[1], theirs.fileno())
+        own_end, child_end = socket.socketpair()
+        own_end.settimeout(END_WAIT_S)
+        descriptors = (*self._readers, self.streams[1], child_end.fileno())
         # It inherits the blocked signals: those that a service manager sends to all must not end it before the others.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
@@ -77,8 +77,8 @@ class CapturedOutput:
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            theirs.close()
-        return process, ours
+            child_end.close()
+        return process, own_end
 
     def _keep_reading(self) -> None:
         """Starts the reader again if something ended it: writers would have to wait for a full pipe."""

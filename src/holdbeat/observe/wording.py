@@ -47,10 +47,10 @@ def span(amount_s: float) -> str:
         text = f"{amount_s:.1f}".removesuffix(".0") if amount_s < 10 else f"{amount_s:.0f}"
         if text != "60":
             return f"{text} s"
-    whole = round(amount_s)
+    rest = round(amount_s)
     parts: list[tuple[int, str]] = []
     for name, unit in (*_UNITS, ("s", 1)):
-        count, whole = divmod(whole, unit)
+        count, rest = divmod(rest, unit)
         if count or parts:
             parts.append((count, name))
     return " ".join(f"{count} {name}" for count, name in parts[:2] if count)
@@ -151,7 +151,7 @@ def _one(tx: Transaction, wait: dict[str, Any]) -> str:
         case "child":
             return f"waits for the end of its child, job {wait['job_id']}"
         case "question":
-            asked = read_questions(tx, [wait["question_id"]])
-            text = f", {' '.join(asked[0].question.split())!r}" if asked else ""
+            questions = read_questions(tx, [wait["question_id"]])
+            text = f", {' '.join(questions[0].question.split())!r}" if questions else ""
             return f"waits for the answer to the question {wait['question_id']}{text}"
     return "waits"

@@ -22,10 +22,10 @@ def id_of(tx: Transaction, text: str, noun: Noun) -> str:
     """The id of what is named by its id, or by the beginning or the end of it where that is unambiguous (FND-01)."""
     if is_id(text):
         return text
-    whole = id_by_part(tx, noun, text)
-    if whole is None:
+    whole_id = id_by_part(tx, noun, text)
+    if whole_id is None:
         raise NotFound(f"There is no {noun} {text[:100]}.")
-    return whole
+    return whole_id
 
 
 def check_reference(text: str) -> str:

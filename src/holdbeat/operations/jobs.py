@@ -223,4 +223,4 @@ def resume_queue(tx: Transaction, context: OperationContext, resource: str | Non
 
 
 def _pauses_json(tx: Transaction) -> dict[str, Any]:
-    return {"paused": [form(one, Pause) for one in list_pauses(tx)]}
+    return {"paused": [form(pause, Pause) for pause in list_pauses(tx)]}

@@ -30,7 +30,7 @@ def create_key(
     """Create an API key and show it, this once. It needs a key with the scope admin, or a server without keys."""
     checks.check_admin(context, "Creating a key")
     key = new_key(secrets.token_bytes(KEY_BYTES))
-    made = api_keys.create_api_key(
+    created = api_keys.create_api_key(
         tx,
         check_line(name, "name", LONGEST_NAME),
         check_choice(Scope, scope, "scope"),
@@ -38,7 +38,7 @@ def create_key(
         life_s=None if expires_s is None else duration_s(expires_s, field="expires_s"),
         by=context.caller,
     )
-    return {**key_json(made), "key": key}
+    return {**key_json(created), "key": key}
 
 
 @writes

@@ -187,11 +187,11 @@ def _schedules(tx: Transaction) -> Iterator[AttentionItem]:
         )
     for is_endpoint, count in unnamed.items():
         if count > 0:
-            one, many = ("endpoint", "endpoints") if is_endpoint else ("schedule", "schedules")
+            singular, plural = ("endpoint", "endpoints") if is_endpoint else ("schedule", "schedules")
             yield AttentionItem(
                 "failing",
-                f"{count:,} more {f'{one} is' if count == 1 else f'{many} are'} failing",
-                f"holdbeat {many} list shows them all.",
+                f"{count:,} more {f'{singular} is' if count == 1 else f'{plural} are'} failing",
+                f"holdbeat {plural} list shows them all.",
                 count=count,
                 is_endpoint=is_endpoint,
             )

@@ -67,16 +67,16 @@ def insert_deliveries(tx: Transaction, deliveries: Sequence[NewDelivery]) -> lis
     return ids
 
 
-def tell_subscribers(tx: Transaction, noted: Sequence[Row]) -> None:
+def tell_subscribers(tx: Transaction, event_rows: Sequence[Row]) -> None:
     """Writes the deliveries of operational Events that this transaction recorded."""
-    told = [row for row in noted if row[0] in OPERATIONAL_EVENTS]
-    if not told:
+    operational = [row for row in event_rows if row[0] in OPERATIONAL_EVENTS]
+    if not operational:
         return
     subscriptions = subscriptions_of(tx.rows(SUBSCRIPTIONS, yes=True))
     deliveries = [
         NewDelivery(row[0], subscription.url, _payload(tx, row), subscription.id, job_id=row[2], group_id=row[5])
         for subscription in subscriptions
-        for row in told
+        for row in operational
         if subscription.takes(row[0])
     ]
     insert_deliveries(tx, deliveries)

@@ -30,13 +30,13 @@ INSTANTS = {events.JOB_QUEUED: "created_at", events.JOB_CLAIMED: "started_at", e
 the row can be found from the job."""
 
 
-def packed(noted: Sequence[_Row]) -> Iterator[tuple[bool, list[_Row]]]:
+def packed(rows: Sequence[_Row]) -> Iterator[tuple[bool, list[_Row]]]:
     """The rows to insert for noted Events, in order: (True, [a row of BATCH_COLUMNS]) or (False, rows as they are)."""
-    if len(noted) == 1:
-        yield False, list(noted)
+    if len(rows) == 1:
+        yield False, list(rows)
         return
     singles: list[_Row] = []
-    for name, group in groupby(noted, key=itemgetter(_NAME)):
+    for name, group in groupby(rows, key=itemgetter(_NAME)):
         same_name = iter(group)
         while chunk := list(islice(same_name, BATCH_MAX)):
             if len(chunk) == 1 or name not in INSTANTS:

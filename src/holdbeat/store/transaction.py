@@ -254,11 +254,11 @@ class Transaction(ABC):
         if not self.events:
             return
         tell_subscribers(self, self.events)
-        noted, self.events = self.events, []
-        for is_batch, rows in packed(noted):
+        event_rows, self.events = self.events, []
+        for is_batch, rows in packed(event_rows):
             if is_batch:
                 self.insert_event_batch(BATCH_COLUMNS, rows[0])
             else:
                 self.insert("events", EVENT_COLUMNS, rows)
-        self.written += noted
+        self.written += event_rows
         self.wakes.add(Topic.EVENTS)

@@ -83,8 +83,8 @@ class Verdict:
         return {
             "holds": self.holds, "seconds": round(self.seconds, 1), "seed": self.seed, "counts": self.counts,
             "faults": self.faults, "drained": self.is_drained, "unexpected": self.unexpected,
-            "violations": [{"kind": one.kind, "subject": one.subject, "sentence": one.sentence}
-                           for one in self.violations],
+            "violations": [{"kind": violation.kind, "subject": violation.subject, "sentence": violation.sentence}
+                           for violation in self.violations],
         }  # fmt: skip
 
     def as_text(self) -> str:
@@ -276,10 +276,11 @@ class Campaign:
             return tx.rows("SELECT schedule_id, max(due_at) FROM occurrences GROUP BY schedule_id")
 
         store = self.app.store
-        seen = {row[0]: store.read_sync(_instant, row[1]) for row in store.read_sync(latest)}
+        latest_due = {row[0]: store.read_sync(_instant, row[1]) for row in store.read_sync(latest)}
         return all(
-            seen.get(one["schedule"], 0.0) > one["until"] - one["every"] or one["first"] > one["until"]
-            for one in self.operator.timetables
+            latest_due.get(timetable["schedule"], 0.0) > timetable["until"] - timetable["every"]
+            or timetable["first"] > timetable["until"]
+            for timetable in self.operator.timetables
         )
 
     def _idle(self) -> bool:

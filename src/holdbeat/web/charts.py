@@ -249,7 +249,7 @@ def slot_name(slot: int) -> str:
 
 def _is_free(lane: Sequence[Span], span: Span, now: datetime) -> bool:
     end = span.finished_at or now
-    return all(other.started_at >= end or (other.finished_at or now) <= span.started_at for other in lane)
+    return all(placed.started_at >= end or (placed.finished_at or now) <= span.started_at for placed in lane)
 
 
 def time_ticks(since: datetime, now: datetime, zone: ZoneInfo) -> list[dict[str, Any]]:

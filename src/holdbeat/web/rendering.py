@@ -34,14 +34,14 @@ _TOLD = re.compile(
 
 def environment() -> Environment:
     """The environment of all templates."""
-    made = Environment(
+    jinja = Environment(
         loader=PackageLoader("holdbeat.web", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    jinja.filters |= {
         "span": _span,
         "brief": _brief,
         "spans": _spans,
@@ -61,7 +61,7 @@ def environment() -> Environment:
         "clock_s": lambda at: _instant(at).timestamp(),
         "iso": lambda at: iso(_instant(at)),
     }
-    made.globals |= {
+    jinja.globals |= {
         "when": when,
         "running_for": running_for,
         "told": told,
@@ -70,7 +70,7 @@ def environment() -> Environment:
         "short": short,
         "curl": curl,
     }
-    return made
+    return jinja
 
 
 def short(id_: str | None) -> str:

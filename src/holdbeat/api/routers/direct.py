@@ -142,9 +142,9 @@ async def direct(request: ApiRequest, type_: str, fields: Mapping[str, Any]) -> 
 async def _while_connected(request: ApiRequest, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
     """What the work answers; it is cancelled when the client goes away."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(request.request))
+    disconnected = asyncio.ensure_future(_disconnected(request.request))
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, HoldbeatError):
@@ -152,7 +152,7 @@ async def _while_connected(request: ApiRequest, work: Coroutine[Any, Any, dict[s
             raise ClientGone("The client went away.")
         return await task
     finally:
-        gone.cancel()
+        disconnected.cancel()
         task.cancel()
 
 

@@ -54,7 +54,7 @@ _COUNT = Parameter("n", "How many.", {"type": "integer", "minimum": 1, "maximum"
 def _add(routes: Routes, namespace: str, schema: Any, request: Any, change: Any, filters: list[Parameter]) -> None:
     """Declares the routes that schedules and endpoints share."""
     methods = methods_of(namespace)
-    path, one = f"/api/{namespace}", f"/api/{namespace}/{{id}}"
+    path, item_path = f"/api/{namespace}", f"/api/{namespace}/{{id}}"
     add = routes.operation
     add("POST", f"{path}/preview", methods["preview_timetable"], body=PreviewRequest, answers={200: Preview})
     add("POST", path, methods["create"], body=request, answers={201: schema}, refuses=(409,))
@@ -65,17 +65,17 @@ def _add(routes: Routes, namespace: str, schema: Any, request: Any, change: Any,
         answers={200: Page[schema]},
         parameters=(*filters, _LABEL, _TEXT, _ORDER, LIMIT, CURSOR),
     )
-    add("GET", one, methods["get"], answers={200: schema})
+    add("GET", item_path, methods["get"], answers={200: schema})
     add(
-        "PATCH", one, methods["update"], body=change, answers={200: schema}, refuses=(409, 412),
+        "PATCH", item_path, methods["update"], body=change, answers={200: schema}, refuses=(409, 412),
         parameters=(IF_MATCH,),
     )  # fmt: skip
-    add("DELETE", one, methods["delete"], answers={204: None}, refuses=(412,), parameters=(IF_MATCH,))
+    add("DELETE", item_path, methods["delete"], answers={204: None}, refuses=(412,), parameters=(IF_MATCH,))
     for step in ("enable", "disable", "resume", "reset-failures"):
         method = methods[step.replace("-", "_")]
-        add("POST", f"{one}/{step}", method, answers={200: schema}, refuses=(400, 409, 413))
+        add("POST", f"{item_path}/{step}", method, answers={200: schema}, refuses=(400, 409, 413))
     add(
-        "POST", f"{one}/pause", methods["pause"], body=SchedulePauseRequest, body_optional=True,
+        "POST", f"{item_path}/pause", methods["pause"], body=SchedulePauseRequest, body_optional=True,
         answers={200: schema}, refuses=(409,),
     )  # fmt: skip
     add(
@@ -86,15 +86,15 @@ def _add(routes: Routes, namespace: str, schema: Any, request: Any, change: Any,
         "POST", f"{path}/resume", methods["resume_many"], body=BulkResumeRequest, body_optional=True,
         answers={200: Page[schema]}, refuses=(404,),
     )  # fmt: skip
-    add("POST", f"{one}/hints", methods["hint"], body=HintRequest, answers={200: schema}, refuses=(409,))
-    add("DELETE", f"{one}/hints", methods["clear_hints"], answers={200: schema}, refuses=(409,))
-    add("POST", f"{one}/trigger", methods["trigger"], answers={201: TriggeredJob}, refuses=(400, 409, 413))
+    add("POST", f"{item_path}/hints", methods["hint"], body=HintRequest, answers={200: schema}, refuses=(409,))
+    add("DELETE", f"{item_path}/hints", methods["clear_hints"], answers={200: schema}, refuses=(409,))
+    add("POST", f"{item_path}/trigger", methods["trigger"], answers={201: TriggeredJob}, refuses=(400, 409, 413))
     add(
-        "GET", f"{one}/occurrences", methods["occurrences"], answers={200: Page[Occurrence]},
+        "GET", f"{item_path}/occurrences", methods["occurrences"], answers={200: Page[Occurrence]},
         parameters=(_STATUS, LIMIT, CURSOR),
     )  # fmt: skip
-    add("GET", f"{one}/explain", methods["explain"], answers={200: ScheduleExplanation})
-    add("GET", f"{one}/preview", methods["preview"], answers={200: Preview}, parameters=(_COUNT,))
+    add("GET", f"{item_path}/explain", methods["explain"], answers={200: ScheduleExplanation})
+    add("GET", f"{item_path}/preview", methods["preview"], answers={200: Preview}, parameters=(_COUNT,))
 
 
 _add(schedule_routes, "schedules", Schedule, ScheduleRequest, ScheduleChange, [*_FLAGS, *_WORK])

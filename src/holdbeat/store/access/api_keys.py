@@ -27,15 +27,15 @@ def create_api_key(
 ) -> ApiKey:
     """Stores the hash of a key that the caller made and will show once; it expires after `life_s`, if that is given."""
     expires_at = None if life_s is None else tx.now + timedelta(seconds=life_s)
-    made = ApiKey(tx.new_id(), name, key[:SHOWN], hash_of(key), scope, tx.now, expires_at=expires_at)
+    api_key = ApiKey(tx.new_id(), name, key[:SHOWN], hash_of(key), scope, tx.now, expires_at=expires_at)
     tx.insert(
         "api_keys",
         ("id", "name", "prefix", "hash", "scope", "created_at", "expires_at"),
-        [(made.id, name, made.prefix, made.hash, scope, tx.now, expires_at)],
+        [(api_key.id, name, api_key.prefix, api_key.hash, scope, tx.now, expires_at)],
     )
-    tx.record(events.KEY_CREATED, key_id=made.id, key_name=name, scope=scope.value, by=by)
+    tx.record(events.KEY_CREATED, key_id=api_key.id, key_name=name, scope=scope.value, by=by)
     tx.wake(Topic.API_KEYS)
-    return made
+    return api_key
 
 
 def list_api_keys(tx: Transaction) -> list[ApiKey]:

@@ -29,25 +29,25 @@ class Asked(ChainCall):
     schema: dict[str, Any] | None = None
 
 
-def ask_question(tx: Transaction, asked: Asked) -> dict[str, Any]:
+def ask_question(tx: Transaction, request: Asked) -> dict[str, Any]:
     """How a question stands, asked now or by an earlier run of the chain: {id, is_answered, answer}."""
-    if not lock_lease(tx, asked):
-        raise lease_gone(asked.key)
-    kept = outcome_of(tx, asked)
+    if not lock_lease(tx, request):
+        raise lease_gone(request.key)
+    kept = outcome_of(tx, request)
     if kept is not None:
         question = _question(tx, kept["question_id"])
         return {"id": question.id, "is_answered": question.answered_at is not None, "answer": question.answer}
-    check_question(asked.question, asked.choices, asked.schema)
+    check_question(request.question, request.choices, request.schema)
     question_id = tx.new_id()
-    choices = None if asked.choices is None else dumps(list(asked.choices))
-    schema = None if asked.schema is None else dumps(asked.schema)
+    choices = None if request.choices is None else dumps(list(request.choices))
+    schema = None if request.schema is None else dumps(request.schema)
     tx.insert(
         "questions",
         ("id", "root_id", "question", "choices", "schema", "asked_at"),
-        [(question_id, asked.root_id, asked.question, choices, schema, tx.now)],
+        [(question_id, request.root_id, request.question, choices, schema, tx.now)],
     )
-    keep_outcome(tx, asked, {"question_id": question_id})
-    tx.record(events.QUESTION_ASKED, job_id=asked.job_id, question_id=question_id)
+    keep_outcome(tx, request, {"question_id": question_id})
+    tx.record(events.QUESTION_ASKED, job_id=request.job_id, question_id=question_id)
     return {"id": question_id, "is_answered": False, "answer": None}
 
 

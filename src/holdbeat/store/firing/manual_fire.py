@@ -71,15 +71,15 @@ def trigger_schedule(
     (request,) = Preparation(tx).prepare_batch([submission])
     if decision.action is OverlapAction.CANCEL_PREVIOUS:
         replace_unfinished(tx, flight, decision.reason or "")
-    made = insert_jobs(tx, [request], kind=events.SCHEDULE_FIRED)[0]
+    inserted = insert_jobs(tx, [request], kind=events.SCHEDULE_FIRED)[0]
     occurrence = Occurrence(
-        tx.new_id(), schedule.id, due_at, OccurrenceStatus.MANUAL, tx.now, made.id, "triggered on request"
+        tx.new_id(), schedule.id, due_at, OccurrenceStatus.MANUAL, tx.now, inserted.id, "triggered on request"
     )
     insert_occurrences(tx, [occurrence])
     if schedule.adaptive:
         save_plans(tx, [fired(schedule, due_at, tx.now)])
         tx.wake(Topic.SCHEDULES)
-    return occurrence, load_job(tx, made.id)
+    return occurrence, load_job(tx, inserted.id)
 
 
 def _is_due_time(schedule: Schedule, at: datetime) -> bool:

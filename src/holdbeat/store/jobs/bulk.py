@@ -103,8 +103,8 @@ def retry_where(
     jobs = [JOBS.read(tx, row) for row in rows]
     if dry_run:
         return BulkResult(len(jobs), 0, [job.id for job in jobs])
-    made = retry_jobs(tx, with_free_keys(tx, jobs))
-    return BulkResult(len(jobs), len(made), [job.id for job in made])
+    retries = retry_jobs(tx, with_free_keys(tx, jobs))
+    return BulkResult(len(jobs), len(retries), [job.id for job in retries])
 
 
 def _checked(filter: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:

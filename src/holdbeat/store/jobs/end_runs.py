@@ -156,13 +156,13 @@ def _ends_of(tx: Transaction, endings: Sequence[Ending], outbox: Outbox) -> _End
         else:
             if ending.status is JobStatus.RUNNING and outcome.status is RunStatus.COMPLETED:
                 # What nearly every job comes to, without three looks at tables.
-                ended_as, told = JobStatus.COMPLETED, "job.run.completed"
+                ended_as, event = JobStatus.COMPLETED, "job.run.completed"
             else:
-                ended_as, told = transition(ending.status, _EVENT_OF[outcome.status]), _TOLD_AS[outcome.status]
+                ended_as, event = transition(ending.status, _EVENT_OF[outcome.status]), _TOLD_AS[outcome.status]
             if not ending.is_stored:
                 ends.jobs.setdefault(ended_as, []).append(job_id)
             if (ending.webhook_url or is_followed) and outcome.status is not RunStatus.CONTINUED:
-                outbox.tell_job(told, job_id, ending.webhook_url)
+                outbox.tell_job(event, job_id, ending.webhook_url)
             if ending.job is not None:
                 ending.job.status, ending.job.finished_at = ended_as, now
             if outcome.status is RunStatus.FAILED:
@@ -200,8 +200,8 @@ def decide_failures(tx: Transaction, failed: Sequence[Failure], outbox: Outbox) 
             if job.retry_policy.max_attempts > 0:
                 outbox.tell_job("job.permanently_failed", job.id, job.webhook_url)
     give_up_taken_keys(tx, [request for _, request, _ in retries])
-    made = insert_jobs(tx, [request for _, request, _ in retries])
-    for (job, request, reason), retry in zip(retries, made, strict=True):
+    inserted = insert_jobs(tx, [request for _, request, _ in retries])
+    for (job, request, reason), retry in zip(retries, inserted, strict=True):
         job.retried_by = retry.id
         tx.record(
             events.RETRY_CREATED,

@@ -50,13 +50,13 @@ def with_free_keys(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
     if not keys:
         return list(jobs)
     lock_keys(tx, keys)
-    taken = set(holders(tx, keys))
+    taken_keys = set(holders(tx, keys))
     free = []
     for job in jobs:
-        if job.unique_key is None or job.unique_key not in taken:
+        if job.unique_key is None or job.unique_key not in taken_keys:
             free.append(job)
         if job.unique_key is not None:
-            taken.add(job.unique_key)
+            taken_keys.add(job.unique_key)
     return free
 
 
@@ -90,8 +90,8 @@ def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
     for job, request in zip(jobs, requests, strict=True):
         request.params = originals.get(job.id, job.params)
     _wait_for_upstreams(tx, requests)
-    made = insert_jobs(tx, requests)
-    for job, retry in zip(jobs, made, strict=True):
+    retries = insert_jobs(tx, requests)
+    for job, retry in zip(jobs, retries, strict=True):
         tx.record(
             events.RETRY_CREATED,
             job_id=retry.id,
@@ -99,7 +99,7 @@ def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
             retry_of=job.id,
             reason="asked for by a person",
         )
-    return made
+    return retries
 
 
 def _wait_for_upstreams(tx: Transaction, requests: Sequence[NewJob]) -> None:
@@ -145,16 +145,16 @@ def rerun_job(tx: Transaction, job_id: str, from_step: str | None = None) -> Job
     request = manual_retry(job)
     request.root_id = None
     request.params = original_params(tx, [job.id]).get(job.id, job.params)
-    made = insert_jobs(tx, [request])[0]
-    _copy(tx, job.chain_id, made.id, names)
+    rerun = insert_jobs(tx, [request])[0]
+    _copy(tx, job.chain_id, rerun.id, names)
     tx.record(
         events.RETRY_CREATED,
-        job_id=made.id,
+        job_id=rerun.id,
         schedule_id=job.schedule_id,
         retry_of=job.id,
         reason="run again by a person" + (f" from the step {from_step}" if from_step else ""),
     )
-    return load_job(tx, made.id)
+    return load_job(tx, rerun.id)
 
 
 def _before(tx: Transaction, root_id: str, from_step: str) -> list[str]:

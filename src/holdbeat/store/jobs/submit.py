@@ -97,8 +97,8 @@ def _store(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqueued | 
     is_plain = [not any(job.unique_key for job in distinct_items(batch)) for batch in batches]
     if all(is_plain):
         return enqueue.many(tx, batches)
-    others = [batch for batch, plain in zip(batches, is_plain, strict=True) if plain]
-    stored = iter(enqueue.many(tx, others) if others else ())
+    plain_batches = [batch for batch, plain in zip(batches, is_plain, strict=True) if plain]
+    stored = iter(enqueue.many(tx, plain_batches) if plain_batches else ())
     results: list[Enqueued | Exception] = []
     for batch, plain in zip(batches, is_plain, strict=True):
         try:

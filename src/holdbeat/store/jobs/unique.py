@@ -23,15 +23,15 @@ def enqueue_unique(tx: Transaction, batch: Sequence[NewJob]) -> Enqueued:
         raise Invalid(f"The unique key {twice!r} is used twice in this batch.", code="duplicate", field="unique_key")
     lock_keys(tx, unique_keys)
     known = _known_requests(tx, batch)
-    taken = holders(tx, unique_keys)
-    if taken:
+    holder_of = holders(tx, unique_keys)
+    if holder_of:
         # A claim that comes meanwhile passes over those that are locked here.
         tx.wake(Topic.READY)
     duplicates: dict[int, str] = {}
     for index, job in enumerate(batch):
-        if job.unique_key in taken and job.idempotency_key not in known:
-            duplicates[index] = taken[job.unique_key]
-            _refuse(tx, load_job(tx, taken[job.unique_key]), job)
+        if job.unique_key in holder_of and job.idempotency_key not in known:
+            duplicates[index] = holder_of[job.unique_key]
+            _refuse(tx, load_job(tx, holder_of[job.unique_key]), job)
     stored = enqueue(tx, [job for index, job in enumerate(batch) if index not in duplicates])
     fresh = iter(stored.jobs)
     jobs = [

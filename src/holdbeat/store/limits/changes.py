@@ -45,13 +45,13 @@ def declare_limits(
 
     declared = {limit.name: row(limit, CONCURRENCY) for limit in policy}
     declared |= {limit.name: row(limit, NAMED) for limit in named}
-    gone = [name for name, row in stored.items() if row[2] == CONCURRENCY and name not in declared]
+    undeclared = [name for name, row in stored.items() if row[2] == CONCURRENCY and name not in declared]
     changed = [
         name
         for name, new in declared.items()
         if name not in stored or limit_of_row(stored[name]) != limit_of_row(new) or stored[name][2] != new[2]
     ]
-    names = sorted([*gone, *changed])
+    names = sorted([*undeclared, *changed])
     if not names and not is_first:
         return []
     if stored and names:

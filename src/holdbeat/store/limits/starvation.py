@@ -107,7 +107,7 @@ def _since(tx: Transaction, limits: Limits, pool: Pool, lanes: list[tuple[str, s
     waits = []
     ends = []
     for resource, type_ in lanes:
-        if all(other.key != pool.key for other in limits.covering(resource, type_)):
+        if all(covering.key != pool.key for covering in limits.covering(resource, type_)):
             continue
         row = tx.one(_FIRST, resource=resource, type=type_)
         if row is not None:
@@ -135,12 +135,12 @@ def is_news(tx: Transaction, starved_s: float) -> bool:
 def note_starvation(tx: Transaction, starved_s: float) -> int:
     """Tells of every limit that has begun to starve the queue, once, and forgets those that have ended."""
     now = {state.key: state for state in starvation(tx, starved_s)}
-    gone = [state.key for state in known_starvation(tx) if state.key not in now]
-    if gone:
-        tx.execute("DELETE FROM starvations WHERE key IN :keys", keys=gone)
-    told = 0
+    ended = [state.key for state in known_starvation(tx) if state.key not in now]
+    if ended:
+        tx.execute("DELETE FROM starvations WHERE key IN :keys", keys=ended)
+    count = 0
     for state in sorted(now.values(), key=lambda state: state.key):
-        made = tx.rows(
+        inserted = tx.rows(
             "INSERT INTO starvations (key, limit_name, resource, since) VALUES (:key, :name, :resource, :since) "
             "ON CONFLICT (key) DO NOTHING RETURNING key",
             key=state.key,
@@ -148,8 +148,8 @@ def note_starvation(tx: Transaction, starved_s: float) -> int:
             resource=state.resource,
             since=state.since,
         )
-        if made:
-            told += 1
+        if inserted:
+            count += 1
             waited_s = round((tx.now - state.since).total_seconds(), 3)
             tx.record(
                 events.QUEUE_STARVED,
@@ -158,4 +158,4 @@ def note_starvation(tx: Transaction, starved_s: float) -> int:
                 since=iso(state.since),
                 waited_s=waited_s,
             )
-    return told
+    return count

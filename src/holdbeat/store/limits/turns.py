@@ -20,8 +20,8 @@ def turn_of(tx: Transaction, pool: Pool, kept: Sequence[Row] | None = None) -> T
     """The turns of a pool, from its row if that was read already."""
     if kept is None:
         kept = tx.rows(TURN, key=pool.key)
-    last, taken = kept[0] if kept else ("", 0)
-    return Turn(last, taken, pool.limit.weights or {})
+    last, in_a_row = kept[0] if kept else ("", 0)
+    return Turn(last, in_a_row, pool.limit.weights or {})
 
 
 def keep_turn(tx: Transaction, pool_key: str, last: str, taken: int) -> None:

@@ -32,10 +32,10 @@ class SlotNumbers:
         """The lowest free numbers, as many as it weighs; none without a limit. The caller has locked the limit."""
         if resource not in self._free:
             slots = self._limits.own_slots_of(resource)
-            taken = self._taken.get(resource, set())
+            used = self._taken.get(resource, set())
             # Not all of them: a limit may have a million slots.
-            most = 0 if slots is None else min(slots, len(taken) + 4096)
-            self._free[resource] = [number for number in range(most) if number not in taken]
+            most = 0 if slots is None else min(slots, len(used) + 4096)
+            self._free[resource] = [number for number in range(most) if number not in used]
             heapify(self._free[resource])
         free = self._free[resource]
         if not free:

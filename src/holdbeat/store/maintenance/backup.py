@@ -44,20 +44,20 @@ def backup(path: str, target: str, progress: Progress | None = None) -> Copied:
     """Copies a store while it is in use and verifies the copy; an existing target is refused."""
     if os.path.lexists(target) or os.path.lexists(artifacts_of(target)):
         raise taken(target)
-    made = f"{target}.partial-{os.getpid()}"
-    folder = artifacts_of(made)
+    unfinished = f"{target}.partial-{os.getpid()}"
+    folder = artifacts_of(unfinished)
     try:
-        make_file(made)
+        make_file(unfinished)
         try:
-            copy_database(path, made, progress)
-            copied = _copy_artifacts(made, folder, progress)
+            copy_database(path, unfinished, progress)
+            copied = _copy_artifacts(unfinished, folder, progress)
             if folder.exists():
                 sync(str(folder))
                 folder = folder.rename(artifacts_of(target))
-            take_name(made, target)
+            take_name(unfinished, target)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(made)
+                os.unlink(unfinished)
             shutil.rmtree(folder, ignore_errors=True)
             raise
     except OSError as error:
@@ -88,8 +88,8 @@ def copy_database(path: str, target: str, progress: Progress | None, *, read_onl
     sync(target)
 
 
-def _copy_artifacts(made: str, folder: Path, progress: Progress | None) -> Copied:
-    with _read_only(made) as connection:
+def _copy_artifacts(copy: str, folder: Path, progress: Progress | None) -> Copied:
+    with _read_only(copy) as connection:
         files = artifact_files(connection)
     copied = Copied()
     for number, (run_id, name, sha256, path) in enumerate(files, 1):
@@ -146,22 +146,24 @@ def restore(
         raise Conflict("The backup and the store are the same file. Name another backup.", code="target_exists")
     refuse_if_used(target)
     _may_take_place(target, force)
-    made = f"{target}.restoring"
+    restored = f"{target}.restoring"
     try:
-        make_file(made)
-        copy_database(backup, made, progress, read_only=True)
-        copied = _put_back_artifacts(made, artifacts_of(backup), Path(artifact_dir or artifacts_of(target)), progress)
-        sync(made)
+        make_file(restored)
+        copy_database(backup, restored, progress, read_only=True)
+        copied = _put_back_artifacts(
+            restored, artifacts_of(backup), Path(artifact_dir or artifacts_of(target)), progress
+        )
+        sync(restored)
         # The copy took time. Another process may have started to use the path meanwhile.
         with _alone_with(target):
             is_there = _may_take_place(target, force)
-            _mark_the_dead(made, Path(f"{target}-run"))
+            _mark_the_dead(restored, Path(f"{target}-run"))
             kept = f"{target}.before-{now:%Y%m%dT%H%M%S%f}" if is_there else None
-            _take_place(made, target, kept)
+            _take_place(restored, target, kept)
             forget_damage(target)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(made)
+            os.unlink(restored)
         if isinstance(error, OSError):
             raise cannot_write(target, error) from error
         raise
@@ -185,7 +187,7 @@ def _there_already(target: str) -> Conflict:
     )
 
 
-def _take_place(made: str, target: str, kept: str | None) -> None:
+def _take_place(restored: str, target: str, kept: str | None) -> None:
     """Gives the restored file its name. There is no moment without a store at that name if there was one before."""
     if kept is not None:
         try:
@@ -194,34 +196,34 @@ def _take_place(made: str, target: str, kept: str | None) -> None:
             os.rename(target, kept)
     for suffix in ("-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
-            os.rename(f"{target}{suffix}", f"{kept or made}{suffix}")
+            os.rename(f"{target}{suffix}", f"{kept or restored}{suffix}")
     if os.path.lexists(target) or kept is not None:
-        os.replace(made, target)
+        os.replace(restored, target)
         return
     try:
-        take_name(made, target)
+        take_name(restored, target)
     except Conflict:
         raise _there_already(target) from None
 
 
-def _mark_the_dead(made: str, beside: Path) -> None:
+def _mark_the_dead(restored: str, beside: Path) -> None:
     """Leaves signs of death of the copy's workers, so that recovery takes their leases at once (LEASE-05)."""
-    with _read_only(made) as connection:
+    with _read_only(restored) as connection:
         rows = connection.execute(
             "SELECT id FROM workers WHERE stopped_at IS NULL UNION SELECT worker_id FROM leases"
         ).fetchall()
-    gone = [str(row[0]) for row in rows if row[0] and Path(str(row[0])).name == row[0]]
-    if gone:
+    dead = [str(row[0]) for row in rows if row[0] and Path(str(row[0])).name == row[0]]
+    if dead:
         (beside / "workers").mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chmod(beside, 0o700)
-    for worker_id in gone:
+    for worker_id in dead:
         os.close(os.open(beside / "workers" / worker_id, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
-def _put_back_artifacts(made: str, saved: Path, folder: Path, progress: Progress | None) -> Copied:
+def _put_back_artifacts(restored: str, saved: Path, folder: Path, progress: Progress | None) -> Copied:
     """Brings artifacts to where the restored store looks for them; from the backup, or from where they still are."""
     copied = Copied()
-    with contextlib.closing(apsw.Connection(made)) as connection:
+    with contextlib.closing(apsw.Connection(restored)) as connection:
         files = artifact_files(connection)
         connection.execute("BEGIN")
         for number, (run_id, name, sha256, path) in enumerate(files, 1):

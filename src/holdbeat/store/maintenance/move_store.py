@@ -241,8 +241,9 @@ def _copy(
     progress: Progress,
 ) -> None:
     mark = f"{_MARK}{table.name}"
-    noted = goal.execute("SELECT value FROM meta WHERE key = %s", [mark]).fetchone()
-    place, done = (json.loads(noted[0])["place"], json.loads(noted[0])["rows"]) if noted else (None, 0)
+    mark_row = goal.execute("SELECT value FROM meta WHERE key = %s", [mark]).fetchone()
+    reached: dict[str, Any] = json.loads(mark_row[0]) if mark_row else {"place": None, "rows": 0}
+    place, done = reached["place"], reached["rows"]
     total = int(str(origin.execute(f"SELECT count(*) FROM {table.name}").fetchall()[0][0]))
     progress(table.name, done, total)
     at = [table.columns.index(name) for name in table.key]
@@ -335,7 +336,7 @@ def _difference(table: Table, original: list[Any] | None, copy: list[Any] | None
     first = original is not None and [original[index] for index in key_of]
     second = copy is not None and [copy[index] for index in key_of]
     if original is not None and copy is not None and first == second:
-        columns = [name for name, one, other in zip(table.columns, original, copy, strict=True) if one != other]
+        columns = [name for name, before, after in zip(table.columns, original, copy, strict=True) if before != after]
         where = f"in the column{'s' * (len(columns) > 1)} {', '.join(columns)} of the row {_key(table, original)}"
     elif original is not None and (not second or (first and first < second)):
         where = f"the row {_key(table, original)} is missing in the target"

@@ -102,11 +102,11 @@ class Calls:
         if not isinstance(first.verb, Coalesced):
             return works
         if self._waiting:
-            others: deque[Work] = deque()
+            remaining: deque[Work] = deque()
             for work in self._waiting:
                 same = work.verb is first.verb and len(works) < SHARED_COMMIT_MAX
-                (works if same else others).append(work)
-            self._waiting = others
+                (works if same else remaining).append(work)
+            self._waiting = remaining
         if first.verb.batches_behind:
             self._begun.setdefault(first.verb, {})[first] = self._monotonic()
         return works

@@ -178,10 +178,10 @@ def _open_database(url: str, *, create: bool, clock: Clock, indexes: Mapping[str
     with contextlib.closing(connect(url)) as connection:
         migrate(connection, create=create, at=iso(clock.now()), indexes=indexes)
         if isinstance(clock, OffsetClock):
-            asked = clock.monotonic()
+            started = clock.monotonic()
             row = connection.execute("SELECT clock_timestamp()").fetchone()
             assert row is not None
-            clock.sample(row[0], asked=asked, answered=clock.monotonic())
+            clock.sample(row[0], asked=started, answered=clock.monotonic())
         types: dict[str, dict[str, str]] = {}
         for table, column, kind in connection.execute(
             "SELECT table_name, column_name, udt_name FROM information_schema.columns "
@@ -209,8 +209,8 @@ def _migrate_once(connection: psycopg.Connection[Row], *, create: bool, at: str,
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
         row = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
-        there = bool(row and row[0])
-        if not there and not create:
+        exists = bool(row and row[0])
+        if not exists and not create:
             raise StoreRefused(
                 "There is no Holdbeat store in this database yet. Start `holdbeat serve` on it to make one.",
                 code="store_missing",

@@ -53,8 +53,8 @@ def _raise(tx: Transaction) -> list[Row]:
     for job_id, priority, ages_at, created_at, not_before in due + uncounted:
         since = tx.time(ages_at)
         if since is None:
-            made = tx.instant(created_at)
-            since = max(made, tx.time(not_before) or made)
+            created = tx.instant(created_at)
+            since = max(created, tx.time(not_before) or created)
         periods = max(0, (tx.now - since) // period)
         effective = min(PRIORITY_MAX, priority + periods)
         counted.append((job_id, effective, since + periods * period if effective < PRIORITY_MAX else None))

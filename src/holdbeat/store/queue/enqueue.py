@@ -186,7 +186,7 @@ def _enqueue_many(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqu
     """
     uniform = [batch for batch in batches if isinstance(batch, UniformJobs)]
     if len(uniform) == len(batches) and all(batch.kind is uniform[0].kind for batch in uniform):
-        params = [one for batch in uniform for one in batch.params]
+        params = [own_params for batch in uniform for own_params in batch.params]
         titles = [title for batch in uniform for title in batch.titles]
         inserted = iter(_insert_uniform(tx, UniformJobs(uniform[0].kind, params, titles)))
         return [Enqueued(batch, list(islice(inserted, len(batch)))) for batch in uniform]
@@ -235,16 +235,16 @@ def _sort_out(
     batch: Sequence[NewJob], held: dict[str, tuple[str | None, Job | NewJob]], fresh: list[NewJob]
 ) -> Enqueued:
     """Puts the batch's really new jobs into `fresh`, or refuses all of it."""
-    mine: dict[str, tuple[str | None, Job | NewJob]] = {}
+    by_key: dict[str, tuple[str | None, Job | NewJob]] = {}
     new: list[NewJob] = []
     for request in batch:
         key = request.idempotency_key
         if key is None:
             new.append(request)
             continue
-        holder = held.get(key) or mine.get(key)
+        holder = held.get(key) or by_key.get(key)
         if holder is None:
-            mine[key] = (request.request_hash, request)
+            by_key[key] = (request.request_hash, request)
             new.append(request)
         elif holder[0] != request.request_hash:
             raise Conflict(
@@ -253,7 +253,7 @@ def _sort_out(
                 code="idempotency_conflict",
                 field="idempotency_key",
             )
-    held.update(mine)
+    held.update(by_key)
     fresh.extend(new)
     return Enqueued()
 

@@ -162,15 +162,15 @@ def _move_beside(tx: Transaction, job: Job, other_id: str, *, ahead: bool) -> No
             code="bad_move",
             field="before" if ahead else "after",
         )
-    other = _locked(tx, [other_id])[0]
-    if other.priority != job.priority:
-        _refuse_other_priority(other, job)
-    _insert_beside(tx, job, _key(other), ahead=ahead)
+    neighbour = _locked(tx, [other_id])[0]
+    if neighbour.priority != job.priority:
+        _refuse_other_priority(neighbour, job)
+    _insert_beside(tx, job, _key(neighbour), ahead=ahead)
 
 
-def _insert_beside(tx: Transaction, job: Job, other: Key, *, ahead: bool) -> None:
-    far = _neighbour(tx, job, other, forward=not ahead)
-    low, high = (far, other) if ahead else (other, far)
+def _insert_beside(tx: Transaction, job: Job, neighbour: Key, *, ahead: bool) -> None:
+    far = _neighbour(tx, job, neighbour, forward=not ahead)
+    low, high = (far, neighbour) if ahead else (neighbour, far)
     if (low is None or low < _key(job)) and (high is None or _key(job) < high):
         return
     if high is None:
@@ -192,7 +192,7 @@ def _insert_beside(tx: Transaction, job: Job, other: Key, *, ahead: bool) -> Non
         tx,
         job,
         between(floor, ceiling),
-        lambda line: [key[2] for key in line].index(other[2]) + (0 if ahead else 1),
+        lambda line: [key[2] for key in line].index(neighbour[2]) + (0 if ahead else 1),
     )
 
 

@@ -37,7 +37,7 @@ def pause(tx: Transaction, resource: str | None = None, *, by: str | None = None
     if reason is not None:
         check_line(reason, "reason", LONGEST_REASON)
     wait_for_claims(tx)
-    made = tx.rows(
+    inserted = tx.rows(
         "INSERT INTO queue_pauses (resource, paused_at, paused_by, reason) VALUES (:name, :now, :by, :reason) "
         "ON CONFLICT (resource) DO NOTHING RETURNING resource",
         name=name,
@@ -45,7 +45,7 @@ def pause(tx: Transaction, resource: str | None = None, *, by: str | None = None
         by=by,
         reason=reason,
     )
-    if made:
+    if inserted:
         tx.record(events.QUEUE_PAUSED, resource=name, by=by, reason=reason)
     row = tx.rows(f"SELECT {_COLUMNS} FROM queue_pauses WHERE resource = :name", name=name)[0]
     return _pause_of(tx, row)

@@ -41,14 +41,14 @@ def give_up_taken_keys(tx: Transaction, requests: Sequence[NewJob]) -> None:
 
     That can happen only where a running job does not have the key (`unique_while` `queued`).
     """
-    mine = [request for request in requests if request.unique_while == UniqueWhile.QUEUED]
-    keys = [request.unique_key for request in mine if request.unique_key is not None]
+    queued = [request for request in requests if request.unique_while == UniqueWhile.QUEUED]
+    keys = [request.unique_key for request in queued if request.unique_key is not None]
     if not keys:
         return
     lock_keys(tx, keys)
-    taken = set(tx.column(f"SELECT unique_key FROM jobs WHERE unique_key IN :keys AND {HELD}", keys=keys))
-    for request in mine:
-        if request.unique_key in taken:
+    taken_keys = set(tx.column(f"SELECT unique_key FROM jobs WHERE unique_key IN :keys AND {HELD}", keys=keys))
+    for request in queued:
+        if request.unique_key in taken_keys:
             request.unique_key = request.unique_while = None
         elif request.unique_key is not None:
-            taken.add(request.unique_key)
+            taken_keys.add(request.unique_key)

@@ -88,8 +88,8 @@ class Blockers:
         return next((pool.limit.name for pool in pools if pool is not None), None)
 
     def _has_free_slot(self, worker: Worker, resource: str) -> bool:
-        http, others = self._held.get(worker.id, (0, 0))
-        return http < worker.http_slots if resource == HTTP_RESOURCE else others < worker.slots
+        http, ordinary = self._held.get(worker.id, (0, 0))
+        return http < worker.http_slots if resource == HTTP_RESOURCE else ordinary < worker.slots
 
     def with_workers(self, job: Job) -> tuple[Blocker, ...]:
         """The same, and if nothing else does, whether no worker that could run it has a free slot."""

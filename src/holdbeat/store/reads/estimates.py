@@ -87,8 +87,8 @@ def estimate_grant(tx: Transaction, reservation: Reservation, blockers: Blockers
     ):
         return None
     line = waiting_requests(tx, reservation)
-    before = [other for other in line if (other.requested_at, other.id) < (reservation.requested_at, reservation.id)]
-    return _start_behind(tx, reservation, [_ahead(other) for other in before], state)
+    before = [ahead for ahead in line if (ahead.requested_at, ahead.id) < (reservation.requested_at, reservation.id)]
+    return _start_behind(tx, reservation, [_ahead(ahead) for ahead in before], state)
 
 
 def waiting_requests(tx: Transaction, work: Job | Reservation) -> list[Reservation]:
@@ -107,17 +107,17 @@ def _start_behind(
         Execution(type_, tx.instant(since), _needed(pool, weight))
         for type_, since, weight in tx.rows(f"SELECT type, acquired_at, weight FROM leases WHERE {condition}", **params)
     ]
-    partitions = [one.partition for one in line]
+    partitions = [entry.partition for entry in line]
     at = state.capacity.next_start(work.resource, work.type, work.partition, partitions)
     if at is not None:
         permitted_at = instant_of(tx, at)
         not_before = permitted_at if not_before is None else max(not_before, permitted_at)
     return estimated_start(
         tx.now,
-        slots=_slots(pool, work, state, heaviest=max(one.weight for one in (work, *line, *running))),
+        slots=_slots(pool, work, state, heaviest=max(entry.weight for entry in (work, *line, *running))),
         running=running,
-        ahead=[one._replace(weight=_needed(pool, one.weight)) for one in line],
-        mean_s=mean_durations(tx, {*(one.type for one in line), *(execution.type for execution in running)}),
+        ahead=[entry._replace(weight=_needed(pool, entry.weight)) for entry in line],
+        mean_s=mean_durations(tx, {*(entry.type for entry in line), *(execution.type for execution in running)}),
         not_before=not_before,
         weight=_needed(pool, work.weight),
     )
@@ -197,12 +197,12 @@ def line_before(tx: Transaction, job: Job) -> Line | None:
 
 def _in_turn(tx: Transaction, fair: Pool, rows: list[Row], effective: int, job: Job) -> list[Row]:
     """Those before the job where partitions take turns: higher priorities, those moved to the top, then by turn."""
-    mine = [row for row in rows if row[4] == effective and not row[5]]
+    same_priority = [row for row in rows if row[4] == effective and not row[5]]
     first = [row for row in rows if row[4] > effective or row[5]]
-    if job.hold is Hold.READY and job.id not in {row[0] for row in mine}:
+    if job.hold is Hold.READY and job.id not in {row[0] for row in same_priority}:
         return first[: next((index for index, row in enumerate(first) if row[0] == job.id), None)]
     queues: dict[str, list[Row]] = {}
-    for row in mine:
+    for row in same_priority:
         queues.setdefault(row[3], []).append(row)
     if job.hold is not Hold.READY:
         queues.setdefault(job.partition, []).append((job.id,))

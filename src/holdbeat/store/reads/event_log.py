@@ -84,9 +84,9 @@ def newest_events(tx: Transaction, before: int | None = None, limit: int = 100) 
     """The Events as they are now, the newest first; with `before`, those older than that id."""
     older = "" if before is None else "id < :before + :most AND id - count + 1 < :before"
     params: dict[str, Any] = {} if before is None else {"before": before, "most": BATCH_MAX}
-    mine = "count" if before is None else "CASE WHEN id < :before THEN count ELSE :before - (id - count + 1) END"
+    amount = "count" if before is None else "CASE WHEN id < :before THEN count ELSE :before - (id - count + 1) END"
     numbered = (
-        f"SELECT id, sum(n) OVER (ORDER BY id DESC) - n AS ahead FROM (SELECT id, {mine} AS n FROM events "
+        f"SELECT id, sum(n) OVER (ORDER BY id DESC) - n AS ahead FROM (SELECT id, {amount} AS n FROM events "
         f"{f'WHERE {older} ' if older else ''}ORDER BY id DESC LIMIT :limit) AS newest"
     )
     # What is wanted is the newest end of the log, down to an id. As `id IN (...)` PostgreSQL joined it with all events.
@@ -153,16 +153,16 @@ def _first_events(tx: Transaction, where: str, params: dict[str, Any], limit: in
     """At least the first `limit` Events of the rows chosen, if there are so many, and no more rows than hold these."""
     if tx.dialect == "sqlite":
         place = "id"
-        mine = "CASE WHEN id - count < :id THEN id - :id ELSE count END" if "id" in params else "count"
+        amount = "CASE WHEN id - count < :id THEN id - :id ELSE count END" if "id" in params else "count"
     else:
         place = "xid, id"
-        mine = "count"
+        amount = "count"
         if "id" in params:
-            mine = "CASE WHEN xid = :xid::xid8 AND id - count < :id THEN id - :id ELSE count END"
+            amount = "CASE WHEN xid = :xid::xid8 AND id - count < :id THEN id - :id ELSE count END"
     order = ", ".join(f"events.{column}" for column in place.split(", "))
     rows = tx.rows(
         f"SELECT {_COLUMNS[tx.dialect]} FROM events WHERE ({place}) IN (SELECT {place} FROM (SELECT {place}, sum(n) "
-        f"OVER (ORDER BY {place}) - n AS ahead FROM (SELECT {place}, {mine} AS n FROM events WHERE {where} "
+        f"OVER (ORDER BY {place}) - n AS ahead FROM (SELECT {place}, {amount} AS n FROM events WHERE {where} "
         f"ORDER BY {order} LIMIT :limit) AS first) AS numbered WHERE ahead < :limit) ORDER BY {order}",
         limit=limit,
         **params,
@@ -246,9 +246,9 @@ def _postgres_cursor(tx: Transaction, text: str) -> tuple[str, int]:
     return str(_number(xid, text)), _number(event_id, text)
 
 
-def _number(digits: str, whole: str) -> int:
+def _number(digits: str, cursor: str) -> int:
     if not digits.isascii() or not digits.isdigit() or len(digits) > 19 or int(digits) > _INT_MAX:
-        raise _refused(whole)
+        raise _refused(cursor)
     return int(digits)
 
 

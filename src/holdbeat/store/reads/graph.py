@@ -96,5 +96,5 @@ def nodes_of(tx: Transaction, kinds: dict[str, bool]) -> list[Node]:
     if groups:
         for group_id, name, status in tx.rows("SELECT id, name, status FROM job_groups WHERE id IN :ids", ids=groups):
             nodes[group_id] = Node(group_id, True, name or "unnamed group", None, status, None)
-    gone = (Node(node_id, is_group, "deleted", None, "GONE", None) for node_id, is_group in kinds.items())
-    return [nodes.get(node.id, node) for node in gone]
+    deleted = (Node(node_id, is_group, "deleted", None, "GONE", None) for node_id, is_group in kinds.items())
+    return [nodes.get(node.id, node) for node in deleted]

@@ -63,6 +63,6 @@ def row_by_name(
     lock = " FOR UPDATE" if locked else ""
     query = f"SELECT {columns} FROM {_TABLES[noun]} WHERE {column} = :reference{lock}"
     row = tx.one(query, reference=reference)
-    if row is None and by_part and (whole := id_by_part(tx, noun, reference, _SHORTEST_BESIDE_NAMES)) is not None:
-        return row_by_name(tx, noun, columns, whole, locked=locked)
+    if row is None and by_part and (whole_id := id_by_part(tx, noun, reference, _SHORTEST_BESIDE_NAMES)) is not None:
+        return row_by_name(tx, noun, columns, whole_id, locked=locked)
     return row

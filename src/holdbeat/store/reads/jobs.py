@@ -96,13 +96,13 @@ def complete(tx: Transaction, jobs: Sequence[Job], *, result_bytes: int | None =
             job.after = tuple(edges.get(job.chain_id, ()))
 
 
-def _fill_open_steps(tx: Transaction, jobs: Mapping[str, Job], noted: Mapping[str, str]) -> None:
+def _fill_open_steps(tx: Transaction, jobs: Mapping[str, Job], steps: Mapping[str, str]) -> None:
     """Fills in the steps in which runs are. What was noted is a little old: a step that is kept by now has ended."""
     kept = tx.rows(
-        "SELECT root_id, name FROM steps WHERE root_id IN :ids", ids=sorted({jobs[run_id].chain_id for run_id in noted})
+        "SELECT root_id, name FROM steps WHERE root_id IN :ids", ids=sorted({jobs[run_id].chain_id for run_id in steps})
     )
     ended = {(root_id, name) for root_id, name in kept}
-    for run_id, text in noted.items():
+    for run_id, text in steps.items():
         job = jobs[run_id]
         entries = json.loads(text) if isinstance(text, str) else text
         job.open_steps = tuple(

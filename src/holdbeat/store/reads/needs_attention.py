@@ -105,8 +105,8 @@ def count_failing(tx: Transaction) -> dict[bool, int]:
     return {bool(is_endpoint): int(count) for is_endpoint, count in rows}
 
 
-def _in_need(tx: Transaction, which: str, limit: int) -> list[Schedule]:
-    return SCHEDULES.all(tx, f"WHERE {_are_in_need(tx)} AND {which} LIMIT :limit", limit=limit)
+def _in_need(tx: Transaction, condition: str, limit: int) -> list[Schedule]:
+    return SCHEDULES.all(tx, f"WHERE {_are_in_need(tx)} AND {condition} LIMIT :limit", limit=limit)
 
 
 def _are_in_need(tx: Transaction) -> str:

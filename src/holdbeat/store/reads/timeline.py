@@ -125,19 +125,20 @@ def minutes_since(tx: Transaction, since: datetime) -> list[Minute]:
     types = ended_types(tx)
     if not types:
         return list(minutes.values())
-    which = "substr(r.finished_at, 1, 16)" if tx.dialect == "sqlite" else "date_trunc('minute', r.finished_at)"
+    at_minute = "substr(r.finished_at, 1, 16)" if tx.dialect == "sqlite" else "date_trunc('minute', r.finished_at)"
     window: dict[str, Any] = {"types": types, "first": first}
     condition = "r.type IN :types AND r.finished_at IS NOT NULL AND r.finished_at >= :first"
     total = 0
     for at, status, amount in tx.rows(
-        f"SELECT {which}, r.status, count(*) FROM job_runs r WHERE {condition} GROUP BY 1, 2", **window
+        f"SELECT {at_minute}, r.status, count(*) FROM job_runs r WHERE {condition} GROUP BY 1, 2", **window
     ):
         total += int(amount)
         if (minute := minutes.get(_minute(tx, at))) is not None:
             minute.ended[status] = int(amount)
     waited = tx.rows(
-        f"SELECT {which}, {READY_SINCE.format(job='j.')}, r.started_at FROM job_runs r JOIN jobs j ON j.id = r.job_id "
-        f"WHERE {condition} AND r.fence % :every = 0 AND r.worker_id IS NOT NULL",
+        f"SELECT {at_minute}, {READY_SINCE.format(job='j.')}, r.started_at "
+        f"FROM job_runs r JOIN jobs j ON j.id = r.job_id WHERE {condition} AND r.fence % :every = 0 "
+        "AND r.worker_id IS NOT NULL",
         **window,
         every=1 + total // MOST_SAMPLED,
     )

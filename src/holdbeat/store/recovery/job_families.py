@@ -41,8 +41,8 @@ class _DisjointSets:
             parent = self._parent[parent]
         return parent
 
-    def unite(self, one: str, other: str) -> None:
-        self._parent[self.head(other)] = self.head(one)
+    def unite(self, left: str, right: str) -> None:
+        self._parent[self.head(right)] = self.head(left)
 
 
 def families(tx: Transaction, job_ids: Sequence[str]) -> list[Family]:

@@ -67,19 +67,19 @@ class Pruned:
 
 def prune(tx: Transaction, before: datetime, limit: int = 200) -> Pruned:
     """One batch of everything that ended before `before`. Without rows, nothing is left to take for now."""
-    gone = Pruned()
-    prune_chains(tx, before, limit, gone)
-    prune_reservations(tx, before, limit, gone)
-    prune_occurrences(tx, before, limit, gone)
-    prune_events(tx, before, limit, gone)
-    prune_workers(tx, before, limit, gone)
-    prune_rates(tx, before, limit, gone)
-    if gone.paths:
-        gone.note = f"{_FILES}{tx.terms.ids.new(tx.now)}"
-        meta.put(tx, gone.note, json.dumps(gone.paths))
-    if gone.counts:
-        tx.record(events.STORE_PRUNED, counts=gone.counts)
-    return gone
+    pruned = Pruned()
+    prune_chains(tx, before, limit, pruned)
+    prune_reservations(tx, before, limit, pruned)
+    prune_occurrences(tx, before, limit, pruned)
+    prune_events(tx, before, limit, pruned)
+    prune_workers(tx, before, limit, pruned)
+    prune_rates(tx, before, limit, pruned)
+    if pruned.paths:
+        pruned.note = f"{_FILES}{tx.terms.ids.new(tx.now)}"
+        meta.put(tx, pruned.note, json.dumps(pruned.paths))
+    if pruned.counts:
+        tx.record(events.STORE_PRUNED, counts=pruned.counts)
+    return pruned
 
 
 def noted_files(tx: Transaction) -> list[tuple[str, list[str]]]:
@@ -122,7 +122,7 @@ def forget_files(tx: Transaction, note: str) -> None:
     meta.delete(tx, [note])
 
 
-def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
+def prune_chains(tx: Transaction, before: datetime, limit: int, pruned: Pruned) -> None:
     """Takes away chains and groups that ended before `before`, beginning at about `limit` jobs from the last place."""
     place = began = _place(tx)
     if place is None and _has_just_passed(tx, before):
@@ -130,9 +130,9 @@ def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned) ->
     for _ in range(WINDOWS):
         window = _window(tx, before, limit, place)
         old = [family for family in families(tx, [job_id for _, job_id in window]) if family.may_go(before)]
-        taken = _take_away(tx, old, gone)
+        removed = _take_away(tx, old, pruned)
         place = window[-1] if len(window) >= limit else None
-        if taken or place is None:
+        if removed or place is None:
             break
     if place != began:
         meta.put(tx, _PLACE, "" if place is None else f"{iso(place[0])} {place[1]}")
@@ -140,7 +140,7 @@ def prune_chains(tx: Transaction, before: datetime, limit: int, gone: Pruned) ->
         meta.put(tx, _PASSED, iso(before))
 
 
-def prune_reservations(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
+def prune_reservations(tx: Transaction, before: datetime, limit: int, pruned: Pruned) -> None:
     """Takes away direct requests that ended before `before` and are not executed any more."""
     ids = tx.column(
         "SELECT r.id FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
@@ -150,18 +150,18 @@ def prune_reservations(tx: Transaction, before: datetime, limit: int, gone: Prun
         limit=limit,
     )
     if ids:
-        _take_output(tx, ids, gone)
+        _take_output(tx, ids, pruned)
         tx.execute("DELETE FROM direct_reservations WHERE id IN :ids", ids=ids)
-        gone.add("direct_reservations", len(ids))
+        pruned.add("direct_reservations", len(ids))
 
 
-def prune_occurrences(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
+def prune_occurrences(tx: Transaction, before: datetime, limit: int, pruned: Pruned) -> None:
     """Takes away Occurrences that were recorded, and were due, before `before`."""
     chosen = "SELECT id FROM occurrences WHERE recorded_at < :before AND due_at < :before ORDER BY recorded_at"
-    gone.delete(tx, "occurrences", f"id IN ({chosen} LIMIT :limit) RETURNING id", before=before, limit=limit)
+    pruned.delete(tx, "occurrences", f"id IN ({chosen} LIMIT :limit) RETURNING id", before=before, limit=limit)
 
 
-def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
+def prune_events(tx: Transaction, before: datetime, limit: int, pruned: Pruned) -> None:
     """Takes away old Events from the beginning of the log.
 
     Only its first rows are looked at: the log is in order of time but for jumps of a clock, and what such a jump
@@ -182,14 +182,14 @@ def prune_events(tx: Transaction, before: datetime, limit: int, gone: Pruned) ->
             old=[(row[2], row[0]) for row in old],
         )
     count_pruned(tx, [row[4] for row in old])
-    gone.add("events", sum(row[3] for row in old))
+    pruned.add("events", sum(row[3] for row in old))
 
 
-def prune_workers(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
+def prune_workers(tx: Transaction, before: datetime, limit: int, pruned: Pruned) -> None:
     """Takes away rows of workers that ended, or were last heard of, before `before`."""
     idle = "NOT EXISTS (SELECT 1 FROM leases l WHERE l.worker_id = w.id)"
     chosen = f"SELECT w.id FROM workers w WHERE w.expires_at < :before AND {idle} LIMIT :limit"
-    gone.delete(tx, "workers", f"id IN ({chosen}) RETURNING id", before=before, limit=limit)
+    pruned.delete(tx, "workers", f"id IN ({chosen}) RETURNING id", before=before, limit=limit)
 
 
 def _window(
@@ -219,37 +219,37 @@ def _has_just_passed(tx: Transaction, before: datetime) -> bool:
     return passed is not None and abs((before - from_iso(passed)).total_seconds()) < PASS_EVERY_S
 
 
-def _take_away(tx: Transaction, old: Sequence[Family], gone: Pruned) -> int:
+def _take_away(tx: Transaction, old: Sequence[Family], pruned: Pruned) -> int:
     jobs = sorted(job_id for family in old for job_id in family.jobs)
     groups = sorted(group_id for family in old for group_id in family.groups)
     if not jobs:
         return 0
     runs = tx.column("SELECT id FROM job_runs WHERE job_id IN :ids", ids=jobs)
     if runs:
-        _take_output(tx, runs, gone)
+        _take_output(tx, runs, pruned)
         tx.execute("DELETE FROM job_runs WHERE id IN :ids", ids=runs)
     forget_labels(tx, jobs)
     for table, column in _OF_JOBS:
         tx.execute(f"DELETE FROM {table} WHERE {column} IN :ids", ids=jobs)
-    gone.add("jobs", len(jobs))
+    pruned.add("jobs", len(jobs))
     if groups:
         tx.execute("DELETE FROM deliveries WHERE group_id IN :ids", ids=groups)
         tx.execute("DELETE FROM job_groups WHERE id IN :ids", ids=groups)
-        gone.add("job_groups", len(groups))
+        pruned.add("job_groups", len(groups))
     return len(jobs)
 
 
-def _take_output(tx: Transaction, run_ids: Iterable[str], gone: Pruned) -> None:
+def _take_output(tx: Transaction, run_ids: Iterable[str], pruned: Pruned) -> None:
     ids = list(run_ids)
     tx.execute("DELETE FROM run_logs WHERE run_id IN :ids", ids=ids)
     tx.execute("DELETE FROM progress WHERE run_id IN :ids", ids=ids)
     paths = tx.rows("DELETE FROM artifacts WHERE run_id IN :ids RETURNING path", ids=ids)
-    gone.paths += [row[0] for row in paths if row[0]]
+    pruned.paths += [row[0] for row in paths if row[0]]
 
 
-def prune_rates(tx: Transaction, before: datetime, limit: int, gone: Pruned) -> None:
+def prune_rates(tx: Transaction, before: datetime, limit: int, pruned: Pruned) -> None:
     """Takes away the instants of rates and throttles that lie behind: without one, as much may start."""
     for table, columns, ends in (("rates", "key, partition", "due"), ("throttles", "key, type, partition", "until")):
         chosen = f"SELECT {columns} FROM {table} WHERE {ends} < :before LIMIT :limit"
         past = {"before": before.timestamp(), "limit": limit}
-        gone.delete(tx, table, f"({columns}) IN ({chosen}) RETURNING key", **past)
+        pruned.delete(tx, table, f"({columns}) IN ({chosen}) RETURNING key", **past)

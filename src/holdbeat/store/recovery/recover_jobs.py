@@ -140,8 +140,8 @@ def _decide(tx: Transaction, job: Job, kind: ErrorKind | None, outbox: Outbox) -
 
 def _tell_once(tx: Transaction, job: Job, event: str, outbox: Outbox) -> None:
     """Adds the delivery of a state that was written by hand; one that exists is not repeated."""
-    told = tx.one("SELECT 1 FROM deliveries WHERE job_id = :id AND event = :event LIMIT 1", id=job.id, event=event)
-    if told is None:
+    delivery = tx.one("SELECT 1 FROM deliveries WHERE job_id = :id AND event = :event LIMIT 1", id=job.id, event=event)
+    if delivery is None:
         outbox.tell_job(event, job.id, job.webhook_url)
 
 

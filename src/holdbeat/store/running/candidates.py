@@ -231,19 +231,19 @@ class Choice:
         ]
         answers = tx.all_rows(*queries)
         stepped_over = answers[0][-1][-1] - self.entries_read - len(answers[0]) if from_head and answers[0] else None
-        found: dict[tuple[str, str], list[Row]] = {}
+        rows_of_lane: dict[tuple[str, str], list[Row]] = {}
         for row in itertools.chain(*answers):
-            found.setdefault((row[4], row[5]), []).append(row)
+            rows_of_lane.setdefault((row[4], row[5]), []).append(row)
         for share in shares:
-            rows = found.get((share.resource, share.type), [])
+            rows = rows_of_lane.get((share.resource, share.type), [])
             if rows:
                 keep_floors(tx, share.resource, share.type, rows, None if floors[share] else stepped_over)
             self._expect_more(share, floors[share], len(rows))
         return list(itertools.chain(*answers))
 
-    def _expect_more(self, share: _Share, floors: list[Row], found: int) -> None:
+    def _expect_more(self, share: _Share, floors: list[Row], count: int) -> None:
         """Lets the worker come again for jobs that may be before the floors, if too few were found behind them."""
-        due_at = head_due_at(self.tx, share.resource, share.type) if floors and found < share.places else None
+        due_at = head_due_at(self.tx, share.resource, share.type) if floors and count < share.places else None
         if due_at is not None:
             self.head_due_at = min(due_at, self.head_due_at or due_at)
 

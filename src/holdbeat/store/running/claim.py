@@ -96,8 +96,8 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
 
 def _without_queue_turns(tx: Transaction, limits: Limits, waiting: list[Reservation]) -> list[Reservation]:
     """Leaves out reservations whose pool owes its next slot to a job: a worker's claim gives it that."""
-    due = queue_turns(tx, limits, lanes_with_workers(tx), [_kind(one) for one in waiting])
-    return [one for one in waiting if due.isdisjoint(pool.key for pool in limits.covering(*_kind(one)))]
+    due = queue_turns(tx, limits, lanes_with_workers(tx), [_kind(request) for request in waiting])
+    return [request for request in waiting if due.isdisjoint(pool.key for pool in limits.covering(*_kind(request)))]
 
 
 def _start_chosen(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumbers) -> list[Claim]:

@@ -100,21 +100,21 @@ def read_queue_state(tx: Transaction, vacancy: Vacancy) -> QueueState:
     wait_for_pauses(tx)
     known = known_lanes(tx)
     searches: list[Query] = [(_LANES[tx.dialect], {})] if known is None else []
-    signs, *found = tx.all_rows((_SIGNS_OF[tx.dialect], {}), *searches)
+    signs, *searched = tx.all_rows((_SIGNS_OF[tx.dialect], {}), *searches)
     not_before, paused, waiting, version, throttled_until, has_heavy, expires_at, entries_read = signs[0]
     limits = limits_of_version(tx, version)
     if expires_at is not None and tx.instant(expires_at) <= tx.now:
         expire_jobs(tx)
-        found = [tx.rows(_LANES[tx.dialect])]
+        searched = [tx.rows(_LANES[tx.dialect])]
     if not_before is not None and tx.instant(not_before) <= tx.now:
         promote(tx)
         apply_ageing(tx)
         rows, ((not_before,),) = tx.all_rows((_LANES[tx.dialect], {}), (_NEXT_DELAYED, {}))
-        found = [rows]
+        searched = [rows]
     next_look_at = tx.time(not_before)
-    if found:
+    if searched:
         read_before = entries_read
-        ready, entries_read = _lanes_of(tx, found[0])
+        ready, entries_read = _lanes_of(tx, searched[0])
         if tx.dialect == "postgres":
             keep_lanes(tx, ready, entries_read - read_before)
     else:

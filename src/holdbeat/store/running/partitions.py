@@ -69,15 +69,15 @@ def first_by_partition(
     def with_room(rows: Sequence[Row]) -> list[Row]:
         if rated and rows:
             capacity.learn_rates(rates_of(tx, rated, {row[PARTITION] for row in rows}))
-        taken: Counter[str] = Counter()
+        used: Counter[str] = Counter()
         chosen = []
         for row in rows:
             if row[WEIGHT] > heaviest:
                 continue
             partition = row[PARTITION]
             free = capacity.free_for_jobs(resource, type_, partition)
-            if free is None or free > taken[partition]:
-                taken[partition] += 1
+            if free is None or free > used[partition]:
+                used[partition] += 1
                 chosen.append(row)
         return chosen
 
@@ -99,6 +99,6 @@ def first_by_partition(
     further = locked(tx, ids)
     if all(row[PARTITION] for row in rows) and capacity.free_for_jobs(resource, type_, "") != 0:
         answers = tx.all_rows(*unnamed_queries(tx, resource, type_, DEPTH))
-        others = unnamed(tx, resource, type_, DEPTH, answers)[:places]
-        further = sorted([*further, *locked(tx, [row[3] for row in others])], key=lambda row: (-row[0], *row[1:4]))
+        plain = unnamed(tx, resource, type_, DEPTH, answers)[:places]
+        further = sorted([*further, *locked(tx, [row[3] for row in plain])], key=lambda row: (-row[0], *row[1:4]))
     return with_room([*chosen, *further])

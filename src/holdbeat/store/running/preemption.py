@@ -47,7 +47,7 @@ def preempt(tx: Transaction) -> int:
         Interruptible(row[0], row[1], row[2], tx.instant(row[3]), state.capacity.demand(row[4], row[5], row[6], row[7]))
         for row in tx.rows(_RUNNING)
     ]
-    told = 0
+    count = 0
     for work in waiting:
         if not running:
             break
@@ -57,9 +57,9 @@ def preempt(tx: Transaction) -> int:
         chosen = to_interrupt(_lacking(state.capacity, work), priority, running)
         if chosen:
             _tell(tx, work, chosen)
-            told += len(chosen)
+            count += len(chosen)
             running = [run for run in running if run not in chosen]
-    return told
+    return count
 
 
 def _lacks_slots_alone(state: Blockers, work: Job | Reservation) -> bool:

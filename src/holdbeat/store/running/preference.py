@@ -44,15 +44,16 @@ def prefer(
     known = {place[3] for place in places}
     for resource, affinity in vacancy.affinities.items():
         lanes = [(share[1], share[2]) for share in shares if share[0] == resource]
-        mine = [place for place in places if place[4] == resource]
-        if not lanes or not mine:
+        of_resource = [place for place in places if place[4] == resource]
+        if not lanes or not of_resource:
             continue
-        priority = max(place[0] for place in mine)
-        others = [place for place in mine if place[0] == priority and place[AFFINITY] != affinity.last]
-        if not others:
+        priority = max(place[0] for place in of_resource)
+        switching = [place for place in of_resource if place[0] == priority and place[AFFINITY] != affinity.last]
+        if not switching:
             continue
-        more = preferred_more(affinity, vacancy.affinity_terms, _longest_wait_s(tx, others, vacancy.affinity_terms))
-        over = min(others, key=lambda place: place[1:4])[3]
+        waited_s = _longest_wait_s(tx, switching, vacancy.affinity_terms)
+        more = preferred_more(affinity, vacancy.affinity_terms, waited_s)
+        over = min(switching, key=lambda place: place[1:4])[3]
         for type_, count in lanes if more else ():
             rows = tx.rows(
                 _SAME, resource=resource, type=type_, priority=priority, affinity=affinity.last, count=min(more, count)
@@ -101,5 +102,5 @@ def count_switches(tx: Transaction, vacancy: Vacancy, claims: Sequence[Claim]) -
             "FROM rows(:rows; resource text, kept int, switches int) AS r WHERE true ON CONFLICT (resource) "
             "DO UPDATE SET kept = affinity_counts.kept + excluded.kept, "
             "switches = affinity_counts.switches + excluded.switches",
-            rows=[(each, after.kept.get(each, 0), after.switches.get(each, 0)) for each in resources],
+            rows=[(resource, after.kept.get(resource, 0), after.switches.get(resource, 0)) for resource in resources],
         )

@@ -148,13 +148,13 @@ def waiting_line(tx: Transaction) -> list[Reservation]:
 def place_in_line(tx: Transaction, reservation_id: str) -> int | None:
     """How many requests that share a limit with it go first; None if it does not wait."""
     line = waiting_line(tx)
-    mine = next((reservation for reservation in line if reservation.id == reservation_id), None)
-    if mine is None:
+    own = next((reservation for reservation in line if reservation.id == reservation_id), None)
+    if own is None:
         return None
     limits = limits_in_force(tx)
-    pools = set(limits.covering(mine.resource, mine.type))
-    ahead = line[: line.index(mine)]
-    return sum(1 for other in ahead if pools.intersection(limits.covering(other.resource, other.type)))
+    pools = set(limits.covering(own.resource, own.type))
+    ahead = line[: line.index(own)]
+    return sum(1 for earlier in ahead if pools.intersection(limits.covering(earlier.resource, earlier.type)))
 
 
 def end_active(

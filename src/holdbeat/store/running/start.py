@@ -39,8 +39,8 @@ def grant(
     for reservation, slot in served:
         if reservation.id not in waiting:
             continue
-        taken = numbers.take(reservation.resource, reservation.weight)
-        expires_at = _grant_one(tx, reservation, vacancy, fence, taken[0] if taken else None)
+        slots = numbers.take(reservation.resource, reservation.weight)
+        expires_at = _grant_one(tx, reservation, vacancy, fence, slots[0] if slots else None)
         worker_id, resource, type_, number = (
             reservation.worker_id, reservation.resource, reservation.type, reservation.number,
         )  # fmt: skip
@@ -48,14 +48,14 @@ def grant(
             (
                 reservation.id, None, reservation.id, worker_id, slot, resource, type_, fence, tx.now, tx.now,
                 expires_at, reservation.partition, number, 0 if slot is None else vacancy.uses.get(slot, 0),
-                reservation.weight, _stored(taken),
+                reservation.weight, _stored(slots),
             )
         )  # fmt: skip
         granted.append((reservation.id, worker_id, fence, number, reservation.expires_at))
         if slot is not None:
             lease = Lease(
                 reservation.id, vacancy.worker_id, slot, resource, type_, fence, tx.now, tx.now, expires_at,
-                reservation_id=reservation.id, number=number, numbers=taken,
+                reservation_id=reservation.id, number=number, numbers=slots,
             )  # fmt: skip
             claims.append(Claim(lease, reservation))
         fence += 1
@@ -148,10 +148,10 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumber
         job_id, type_, resource, group_id, template_id = job.id, job.type, job.resource, job.group_id, job.template_id
         timed = job.timeout_s is not None
         expires_at = vacancy.terms.expiry(now, job.timeout_s, job.cancel_grace_s) if timed else longest
-        taken = numbers.take(resource, job.weight)
-        number = taken[0] if taken else None
+        slots = numbers.take(resource, job.weight)
+        number = slots[0] if slots else None
         lease = Lease(
-            run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id, None, number, taken
+            run_id, worker_id, slot, resource, type_, fence, now, now, expires_at, job_id, None, number, slots
         )  # fmt: skip
         job.status, job.started_at = JobStatus.RUNNING, now
         job.worker_id, job.heartbeat_at, job.lease_expires_at = worker_id, now, expires_at
@@ -160,7 +160,7 @@ def start(tx: Transaction, vacancy: Vacancy, chosen: Chosen, numbers: SlotNumber
         leases.append(
             (
                 run_id, job_id, None, worker_id, slot, resource, type_, fence, now, now, expires_at, job.partition,
-                number, uses.get(slot, 0), job.weight, _stored(taken),
+                number, uses.get(slot, 0), job.weight, _stored(slots),
             )
         )  # fmt: skip
         if group_id:

@@ -128,19 +128,19 @@ def first_by_turn(
     }
     if rated and any(row[PUT_FIRST] for row in window):
         capacity.learn_rates(rates_of(tx, rated, {row[PARTITION] for row in window if row[PUT_FIRST]}))
-    others = _unnamed(window) or unnamed(tx, resource, type_, PART, walked)
-    first, others = _locked(tx, turns, _put_first(turns, capacity, window), others, places)
+    unnamed_rows = _unnamed(window) or unnamed(tx, resource, type_, PART, walked)
+    first, unnamed_rows = _locked(tx, turns, _put_first(turns, capacity, window), unnamed_rows, places)
     below, highest_of_all = ABOVE_ALL, highest
     while len(turns.rows) < places:
         if below < ABOVE_ALL:
             highest = tx.rows(_PRIORITY, below=below, **lane)
-        levels = [row[0] for row in (*highest, *window, *others) if row[0] < below]
+        levels = [row[0] for row in (*highest, *window, *unnamed_rows) if row[0] < below]
         if not levels:
             break
         priority = max(levels)
         below = priority
         turns.rows += [row for row in first if row[0] == priority]
-        has_unnamed = any(row[0] == priority for row in others)
+        has_unnamed = any(row[0] == priority for row in unnamed_rows)
         for most in VISITED:
             most = max(most, 2 * places)
             is_known = most == first_count and [(priority,)] == highest_of_all
@@ -157,7 +157,7 @@ def first_by_turn(
         able = able[: places + 1]
         rounds = max(1, min(places, READ_MAX // max(1, len(able))))
         queues = _jobs(tx, turns, able, {**lane, "priority": priority, "rounds": rounds})
-        queues[""] = [row for row in others if row[0] == priority]
+        queues[""] = [row for row in unnamed_rows if row[0] == priority]
         turns.add(queues, {partition: room[partition] for partition in able})
         if rounds < places and any(len(queues.get(partition, ())) == rounds for partition in able):
             break  # there are more of this priority than were read: the next claim has them
@@ -170,14 +170,14 @@ def first_by_turn(
 
 def _put_first(turns: LaneTurns, capacity: Capacity, window: list[Row]) -> list[Row]:
     """The jobs that somebody moved to the top and that have room, as many of each partition as have it."""
-    taken: Counter[str] = Counter()
+    used: Counter[str] = Counter()
     rows = []
     for row in window:
         if row[PUT_FIRST] and row[WEIGHT] <= turns.heaviest:
             partition = row[PARTITION]
             free = capacity.free_for_jobs(row[4], row[5], partition)
-            if free is None or free > taken[partition]:
-                taken[partition] += 1
+            if free is None or free > used[partition]:
+                used[partition] += 1
                 rows.append(row)
     return rows
 
@@ -187,11 +187,11 @@ def _unnamed(window: list[Row]) -> list[Row]:
 
 
 def _locked(
-    tx: Transaction, turns: LaneTurns, first: list[Row], others: list[Row], places: int
+    tx: Transaction, turns: LaneTurns, first: list[Row], unnamed_rows: list[Row], places: int
 ) -> tuple[list[Row], list[Row]]:
     """As many of both as there are places, locked, without those that can never have room."""
     ids = {row[3] for row in first[:places]}
-    light = [row[3] for row in others if row[WEIGHT] <= turns.heaviest]
+    light = [row[3] for row in unnamed_rows if row[WEIGHT] <= turns.heaviest]
     rows = locked(tx, [*ids, *light[:places]])
     return [row for row in rows if row[3] in ids], [row for row in rows if row[3] not in ids]
 
@@ -277,11 +277,11 @@ def keep_turns(
     served = [row[PARTITION] for row in rows if row[3] in started and not row[PUT_FIRST]]
     if served:
         turn = turn.after(served)
-        last, taken = turn.last, turn.taken
+        last, in_a_row = turn.last, turn.taken
     else:
         visited = [lane.visited for lane in lanes if lane.visited is not None]
         if not visited:
             return
         last = min(visited, key=turn.rank)
-        taken = turn.weight(last)
-    keep_turn(tx, key, last, taken)
+        in_a_row = turn.weight(last)
+    keep_turn(tx, key, last, in_a_row)

@@ -76,9 +76,9 @@ def _plan(tx: Transaction, ids: Sequence[str], ended: Sequence[Job], flights: di
     schedules = {schedule.id: schedule for schedule in locked_schedules(tx, ids, "adaptive = :adaptive", adaptive=True)}
     if not schedules:
         return
-    mine = [job for job in ended if job.schedule_id in schedules]
-    failures = _failures(tx, [job for job in mine if job.status is JobStatus.FAILED], schedules)
-    for job in mine:
+    of_schedules = [job for job in ended if job.schedule_id in schedules]
+    failures = _failures(tx, [job for job in of_schedules if job.status is JobStatus.FAILED], schedules)
+    for job in of_schedules:
         assert job.schedule_id is not None
         schedule = schedules[job.schedule_id]
         kind, retry_at = failures.get(job.id, (None, None))

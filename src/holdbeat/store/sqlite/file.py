@@ -265,13 +265,13 @@ def migrate(connection: apsw.Connection, indexes: Mapping[str, str]) -> None:
 
 
 def _missing(connection: apsw.Connection, indexes: Mapping[str, str]) -> list[str]:
-    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
-    return [sql for name, sql in indexes.items() if name not in there]
+    present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+    return [sql for name, sql in indexes.items() if name not in present]
 
 
 def _applied(connection: apsw.Connection) -> list[tuple[int, str]] | None:
-    there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_migrations'").fetchall()
-    if not there:
+    has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_migrations'").fetchall()
+    if not has_table:
         return None
     return [(int(v), str(c)) for v, c in connection.execute("SELECT version, checksum FROM schema_migrations")]
 

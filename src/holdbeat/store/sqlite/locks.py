@@ -22,8 +22,8 @@ if sys.platform == "linux":
 
     def is_held(descriptor: int) -> bool:
         """Whether another open file, of any process, holds the lock; nothing is locked to find out."""
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked)
+        query = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, query)
         return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
 else:

@@ -30,10 +30,10 @@ def open_reader(path: str) -> OpenReader | None:
     if size <= LARGE_LOG:
         return None
     readers = [f"process {pid} ({command})" if command else f"process {pid}" for pid, command in readers_of(path)]
-    who = f" Readers now: {', '.join(readers)}." if readers else ""
+    readers_words = f" Readers now: {', '.join(readers)}." if readers else ""
     return OpenReader(
         f"The write-ahead log {path}-wal has {size // 1024**2} MB: a reader that does not end keeps it from being "
-        f"emptied, and it fills the disk.{who}",
+        f"emptied, and it fills the disk.{readers_words}",
         "End transactions that only read, such as in a database browser or a long backup.",
     )
 

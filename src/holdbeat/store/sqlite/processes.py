@@ -316,13 +316,13 @@ class Wakeups:
         message = ",".join(sorted(self._unsent)).encode()
         self._unsent.clear()
         self._sent_at = self._monotonic()
-        for other in self._others:
+        for address in self._others:
             try:
-                self._sender.sendto(message, other)
+                self._sender.sendto(message, address)
             except ConnectionRefusedError:
                 with contextlib.suppress(OSError):
-                    if stat.S_ISSOCK(os.lstat(other).st_mode):
-                        os.unlink(other)
+                    if stat.S_ISSOCK(os.lstat(address).st_mode):
+                        os.unlink(address)
             except OSError:
                 continue
 

@@ -273,7 +273,7 @@ def _store_file_at(path: Any, files: tuple[dict[Inode, _StoreFile], ...]) -> _St
         inode = _inode_of(os.stat(path))
     except (OSError, ValueError, TypeError):
         return None
-    return next((there[inode] for there in files if inode in there), None)
+    return next((paths[inode] for paths in files if inode in paths), None)
 
 
 def _paths_of(database: Any) -> list[Any]:

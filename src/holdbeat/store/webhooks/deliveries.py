@@ -88,12 +88,12 @@ def take_deliveries(
         worker=worker_id,
         until=until,
     )
-    taken = {row[0]: _DELIVERIES.read(tx, row) for row in rows}
-    webhooks = webhooks_by_id(tx, {d.webhook_id for d in taken.values() if d.webhook_id})
-    own = server_secret(tx).secrets if any(d.webhook_id is None for d in taken.values()) else ()
+    deliveries = {row[0]: _DELIVERIES.read(tx, row) for row in rows}
+    webhooks = webhooks_by_id(tx, {d.webhook_id for d in deliveries.values() if d.webhook_id})
+    own = server_secret(tx).secrets if any(d.webhook_id is None for d in deliveries.values()) else ()
     answer = []
     for _, _, delivery_id, host in chosen:
-        delivery = taken[delivery_id]
+        delivery = deliveries[delivery_id]
         webhook = webhooks.get(delivery.webhook_id) if delivery.webhook_id else None
         if delivery.webhook_id and webhook is None:
             _fail(tx, delivery, "the subscription was deleted")
@@ -140,7 +140,7 @@ def finish_deliveries(tx: Transaction, results: Sequence[DeliveryResult]) -> lis
     locked = _DELIVERIES.all(tx, "WHERE id IN :ids AND status = 'PENDING' ORDER BY id FOR UPDATE", ids=ids)
     pending = {delivery.id: delivery for delivery in locked}
     accepted = []
-    gone: list[str] = []
+    disabled: list[str] = []
     for result in results:
         delivery = pending.get(result.delivery_id)
         arrived = result.verdict is not None and result.verdict.status is DeliveryStatus.DELIVERED
@@ -154,8 +154,8 @@ def finish_deliveries(tx: Transaction, results: Sequence[DeliveryResult]) -> lis
             continue
         _conclude(tx, delivery, result.verdict, result.status_code)
         if result.verdict.disables_webhook and delivery.webhook_id:
-            gone.append(delivery.webhook_id)
-    for webhook_id in dict.fromkeys(gone):
+            disabled.append(delivery.webhook_id)
+    for webhook_id in dict.fromkeys(disabled):
         reason = "the receiver answered 410: it is gone for good"
         if disable_webhook(tx, webhook_id, reason):
             tx.record(events.WEBHOOK_DISABLED, webhook_id=webhook_id, reason=reason)

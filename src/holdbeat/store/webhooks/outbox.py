@@ -50,13 +50,13 @@ class Outbox:
         tx = self._tx
         subscriptions = subscriptions_of(self.subscribers())
         deliveries: list[NewDelivery] = []
-        told = [
+        rows = [
             (event, job_id, webhook_url)
             for event, job_id, webhook_url in self._jobs
             if webhook_url or any(subscription.takes(event) for subscription in subscriptions)
         ]
-        jobs = {job.id: job for job in _jobs_to_tell(tx, sorted({job_id for _, job_id, _ in told}))} if told else {}
-        for event, job_id, webhook_url in told:
+        jobs = {job.id: job for job in _jobs_to_tell(tx, sorted({job_id for _, job_id, _ in rows}))} if rows else {}
+        for event, job_id, webhook_url in rows:
             job = jobs[job_id]
             run = run_json(job.run, job.type) if job.run else None
             payload = payload_of(tx, event, {"job": job_json(job), "run": run})

@@ -20,9 +20,9 @@ def acknowledged_jobs_end(history: History) -> Iterator[Violation]:
             if job_id not in history.may_be_gone:
                 yield Violation("lost", job_id, f"job {job_id} was acknowledged and is not in the store")
             continue
-        seen = {job_id}
-        while job is not None and job["retried_by"] is not None and job["retried_by"] not in seen:
-            seen.add(job["retried_by"])
+        visited = {job_id}
+        while job is not None and job["retried_by"] is not None and job["retried_by"] not in visited:
+            visited.add(job["retried_by"])
             following = history.job.get(job["retried_by"])
             if following is None and job["retried_by"] not in history.may_be_gone:
                 yield Violation("lost", job_id, f"the retry {job['retried_by']} of job {job['id']} is not in the store")
@@ -81,8 +81,8 @@ def starts_are_on_record(history: History) -> Iterator[Violation]:
 def _executed_as_recorded(history: History, run: Row) -> Iterator[Violation]:
     end = history.end_of.get(run["id"])
     if run["status"] == "COMPLETED" and (end is None or end["how"] != "returned"):
-        seen = "never began" if run["id"] not in history.started else "did not return"
-        yield Violation("start", run["id"], f"run {run['id']} is COMPLETED, and its handler {seen}")
+        observed = "never began" if run["id"] not in history.started else "did not return"
+        yield Violation("start", run["id"], f"run {run['id']} is COMPLETED, and its handler {observed}")
     elif run["status"] == "FAILED" and end is not None and end["how"] == "returned":
         if run["error_kind"] not in CUT_SHORT:
             yield Violation("start", run["id"], f"run {run['id']} returned and is FAILED ({run['error_kind']})")

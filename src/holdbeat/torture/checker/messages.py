@@ -39,7 +39,7 @@ def deliveries_arrive(history: History) -> Iterator[Violation]:
             yield Violation("delivery", delivery["id"], sentence)
     if history.subscribed is None:
         return
-    told = Counter(
+    recorded = Counter(
         (row["job_id"], row["event"]) for row in history.deliveries if row["webhook_id"] == history.subscribed
     )
     for job in history.jobs:
@@ -47,7 +47,7 @@ def deliveries_arrive(history: History) -> Iterator[Violation]:
         if job["status"] == "CANCELLED":
             event = "job.cancelled"
         elif run is not None and run["status"] == "CONTINUED":
-            if ended := sum(told[job["id"], event] for event in TOLD_AS.values()):
+            if ended := sum(recorded[job["id"], event] for event in TOLD_AS.values()):
                 sentence = f"job {job['id']} is CONTINUED, and its end was told {ended} times"
                 yield Violation("delivery", job["id"], sentence)
             continue
@@ -55,8 +55,8 @@ def deliveries_arrive(history: History) -> Iterator[Violation]:
             event = TOLD_AS[run["status"]]
         else:
             continue
-        if told[job["id"], event] != 1:
-            sentence = f"job {job['id']} ended {job['status']}, and {event} was told {told[job['id'], event]} times"
+        if recorded[job["id"], event] != 1:
+            sentence = f"job {job['id']} ended {job['status']}, and {event} was told {recorded[job['id'], event]} times"
             yield Violation("delivery", job["id"], sentence)
     groups_told = {row["group_id"] for row in history.deliveries if row["webhook_id"] == history.subscribed}
     for group in history.groups:
@@ -102,7 +102,7 @@ def _grid(timetable: Row, rows: list[Row]) -> Iterator[Violation]:
 
 def _fired(history: History) -> Iterator[Violation]:
     named = Counter(row["job_id"] for row in history.occurrences if row["job_id"] is not None)
-    made: Counter[tuple[str, float]] = Counter()
+    jobs: Counter[tuple[str, float]] = Counter()
     for job in history.jobs:
         if job["schedule_id"] is None or job["retry_of"] is not None:
             continue
@@ -111,12 +111,12 @@ def _fired(history: History) -> Iterator[Violation]:
             yield Violation("due", job["schedule_id"], sentence)
         if job["scheduled_for"] is None:
             continue
-        made[job["schedule_id"], job["scheduled_for"]] += 1
+        jobs[job["schedule_id"], job["scheduled_for"]] += 1
         began = history.wall_of_start.get(job["id"])
         if history.wall_is_steady and began is not None and began < job["scheduled_for"] - ROUNDING_S:
             early = job["scheduled_for"] - began
             yield Violation("due", job["schedule_id"], f"job {job['id']} began {early:.3f} s before its due time")
-    for (schedule_id, due_at), count in made.items():
+    for (schedule_id, due_at), count in jobs.items():
         if count > 1:
             yield Violation(
                 "due", schedule_id, f"schedule {schedule_id} made {count} jobs for the due time {due_at:.3f}"
