@@ -1,4 +1,4 @@
-"""Who acts from this process, for the record (AUD-01): a program, or a person at its command line."""
+"""Names the actor of this process for the record (AUD-01): a program, or a person at its command line."""
 
 from __future__ import annotations
 

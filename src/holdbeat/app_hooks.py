@@ -1,4 +1,4 @@
-"""What an App does around its jobs: startup and shutdown of a worker, and middleware of each run (FRM-04)."""
+"""Hooks of an App around its jobs: startup and shutdown of a worker, and middleware of each run (FRM-04)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class AppHooks:
         return function
 
     def hook_services(self, store: PersistenceAdapter) -> list[Service]:
-        """What a worker of this App starts beside its other services."""
+        """The services that a worker of this App starts for its hooks."""
         if not self._on_startup and not self._on_shutdown:
             return []
         return [WorkerHooks(store, self._on_startup, self._on_shutdown)]

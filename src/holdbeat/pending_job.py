@@ -92,7 +92,7 @@ def _are_uniform(calls: Sequence[PendingJob]) -> bool:
 
 
 def _kind_of(call: PendingJob) -> SubmissionKind:
-    """What the call shares with all others of its type and options; kept with the options, unless a span is traced."""
+    """The common part of all calls of this type and these options; kept with the options, unless a span is traced."""
     kept: dict[str | None, SubmissionKind] = {}
     if isinstance(call.options, CallOptions) and call.template is None and current_traceparent() is None:
         kept = call.options.kinds

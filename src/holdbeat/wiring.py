@@ -276,7 +276,7 @@ def _supervisor(
 
 
 def _metrics(store: PersistenceAdapter) -> Metrics:
-    """Only here: an embedding program need not load what renders metrics."""
+    """Makes the metrics; imported only here: an embedding program need not load what renders them."""
     from holdbeat.observe.metrics import Metrics
 
     return Metrics(store)
@@ -292,7 +292,7 @@ def _metrics_server(settings: Settings, metrics: Metrics | None) -> MetricsServe
 
 
 def _services(store: PersistenceAdapter, settings: Settings, recorder: Recorder) -> list[Service]:
-    """What `serve` does besides the work of every process."""
+    """The services of `serve` besides those of every process."""
     from holdbeat.engine.schedule_trigger import ScheduleTrigger
     from holdbeat.engine.webhook_service import WebhookService
 

@@ -1,4 +1,4 @@
-"""What the API needs: the store, the settings, the engine of its process, and hooks for metrics."""
+"""The context of the API: the store, the settings, the engine of its process, and hooks for metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _nothing(path: str) -> None:
 
 @dataclass(slots=True)
 class ApiContext:
-    """What all requests to one server share."""
+    """Everything that all requests to one server share."""
 
     store: PersistenceAdapter
     settings: Settings
@@ -63,10 +63,10 @@ class ApiContext:
         )
 
     def refuse_local(self) -> None:
-        """From now on this server counts as exposed."""
+        """Makes this server count as exposed from now on."""
         self.is_exposed = True
         self.outbound.refuse_local()
 
     def outbound_policy(self, tx: Transaction) -> OutboundPolicy:
-        """Which addresses this server calls (SEC-04)."""
+        """The policy by which this server calls addresses (SEC-04)."""
         return self.outbound.policy

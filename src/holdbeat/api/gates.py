@@ -178,7 +178,7 @@ class GateProxy:
             slot.end(ReservationOutcome.FAILED, f"the upstream answered {relaying.result()}", "upstream")
 
     def _headers(self, scope: Scope, has_body: bool) -> list[tuple[bytes, bytes]]:
-        """What the upstream gets: everything but what is about this connection, and our own secrets."""
+        """The headers for the upstream: all except those of this connection and our own secrets."""
         dropped = {b"host", b"expect", b"cookie"}
         if scope[KEY_ID] is not None and scope[SESSION] is None:
             dropped.add(b"authorization")  # it is a key of this server
@@ -246,7 +246,7 @@ def _is_ours(cookie: bytes) -> bool:
 
 
 def _client(scope: Scope) -> str:
-    """Who sent a request: the name of the key or the address, and the program."""
+    """The sender of a request: the name of the key or the address, and the program."""
     address = (scope.get("client") or ("unknown",))[0]
     client = address if scope[KEY_ID] is None else scope["holdbeat.caller"]
     agents = [value.decode("latin-1") for name, value in scope["headers"] if name == b"user-agent"]

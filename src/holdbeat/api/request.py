@@ -71,7 +71,7 @@ class ApiRequest:
 
     @property
     def operation_context(self) -> OperationContext:
-        """What an operation needs to know about this request."""
+        """The context of this request for an operation."""
         context = self.context
         sent = self.request.scope[HEADERS].get(b"traceparent")
         trace = None if sent is None else valid_traceparent(sent.decode("latin-1"))

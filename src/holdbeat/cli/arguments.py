@@ -1,4 +1,4 @@
-"""What people type, read into what the API takes: params, labels, instants, durations.
+"""Reads typed arguments into values that the API takes: params, labels, instants, durations.
 
 Guards literalness: nothing is evaluated. A value is JSON if it is JSON, and otherwise the text that it is.
 """

@@ -1,4 +1,4 @@
-"""What verbs talk to: a store of this machine, or a server. Both have the methods of the blocking client.
+"""The backends of verbs: a store of this machine, or a server. Both have the methods of the blocking client.
 
 `holdbeat.client.Client` is one of the two as it is; `LocalBackend` runs the same operations on a store.
 """

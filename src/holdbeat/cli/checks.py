@@ -226,7 +226,7 @@ def _integrity(settings: Any, store: Any) -> Finding:
 
 
 def _damage(settings: Any, store: Any) -> Finding:
-    """What running processes saw: SQLite finds no fault in a file that has lost its last transactions."""
+    """Damage that running processes saw: SQLite finds no fault in a file that has lost its last transactions."""
     records = recorded_damage(store.path)
     if not records:
         return OK, "No process has seen the file damaged, or used by a second SQLite library."

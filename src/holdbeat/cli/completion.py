@@ -1,4 +1,4 @@
-"""What a shell offers after Tab: names that the local store knows.
+"""Completion in shells: offers names that the local store knows.
 
 Guards the prompt: whatever goes wrong here offers nothing and says nothing. A server is not asked: it may be far away.
 """

@@ -34,7 +34,7 @@ def _title(job: Mapping[str, Any]) -> str:
 
 
 def progress_of(job: Mapping[str, Any]) -> str:
-    """What the handler reported last: a percentage, a message or both, or else the step in which it is."""
+    """The last report of the handler: a percentage, a message or both, or else the step in which it is."""
     reported = job["progress"]
     if reported is None:
         return f"in {_open_steps(job)}" if job["open_steps"] else ""
@@ -48,7 +48,7 @@ def _open_steps(job: Mapping[str, Any]) -> str:
 
 
 def wait_line(wait: Mapping[str, Any]) -> str:
-    """What a chain waits for, in a line."""
+    """The waits of a chain, in a line."""
     what = wait.get("name") or wait.get("job_id") or wait.get("question_id") or ""
     until = f"until {instant(wait['until'])}" if wait["until"] else ""
     return " ".join(part for part in (wait["kind"], shown(what), until) if part)
@@ -95,7 +95,7 @@ def job_fields(job: Mapping[str, Any]) -> Drawn:
 
 
 def pause_line(pause: Mapping[str, Any], time: str) -> str:
-    """What is paused, the time in words such as "for 3 min", and why."""
+    """A line for a pause: its subject, the time in words such as "for 3 min", and the reason."""
     what = "Everything" if pause["resource"] is None else f"The resource {shown(pause['resource'])}"
     return f"{what} is paused {time}" + (f": {shown(pause['reason'])}" if pause["reason"] else "")
 

@@ -79,7 +79,7 @@ class LocalBackend:
         self.store.close()
 
     def outbound_policy(self, tx: Transaction) -> OutboundPolicy:
-        """Which addresses the workers of this store call: as strict as the most exposed server on it (SEC-04)."""
+        """The policy by which workers of this store call addresses: that of the most exposed server on it (SEC-04)."""
         from holdbeat.domain.address import OutboundPolicy
         from holdbeat.store.access.exposed_servers import is_exposed
 
@@ -124,13 +124,13 @@ class LocalBackend:
         yield from self._follow(job_output, line_json, job_id, after, False)
 
     def follow_chunks(self, job_id: str, *, after: int = 0) -> Generator[Any, None, None]:
-        """What the handler emits, as it does so, until the run has ended."""
+        """Yields everything that the handler emits, as it does so, until the run has ended."""
         from holdbeat.operations.output import chunk_json, job_output
 
         yield from self._follow(job_output, chunk_json, job_id, after, True)
 
     def follow_reservation_chunks(self, reservation_id: str, *, after: int = 0) -> Generator[Any, None, None]:
-        """What the handler of a direct request emits, as it does so, until the request has ended."""
+        """Yields everything that the handler of a direct request emits, until the request has ended."""
         from holdbeat.operations.output import chunk_json, reservation_output
 
         yield from self._follow(reservation_output, chunk_json, reservation_id, after, True)

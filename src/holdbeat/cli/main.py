@@ -158,7 +158,7 @@ class LazyGroup(click.Group):
 
 
 def exit_code(error: HoldbeatError) -> int:
-    """What a script learns from an error."""
+    """The exit code for an error."""
     status = getattr(error, "status", None)
     if isinstance(status, int):
         return EXIT_BY_STATUS.get(status, 1)

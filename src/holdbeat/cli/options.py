@@ -1,4 +1,4 @@
-"""What all verbs have in common: an example in their help, where to find the jobs, and how to answer."""
+"""Options of all verbs: an example in their help, where to find the jobs, and how to answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs print: tables for people, JSON for programs, one escaped line for whatever others have named.
+"""The output of verbs: tables for people, JSON for programs, one escaped line for names that others gave.
 
 Rich is loaded only to draw on a terminal, where a table fits its width. In a pipe nothing is cut or folded.
 """
@@ -168,7 +168,7 @@ def _shortened(lengths: list[int], kept: Sequence[int], is_whole: Sequence[bool]
 
 
 def _cut(text: str, length: int, is_id: bool = False) -> str:
-    """What fits of a text. An id keeps its end: its beginning is a time, which those of one moment share."""
+    """Cuts a text to fit. An id keeps its end: its beginning is a time, which the ids of one moment share."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= length:

@@ -32,7 +32,7 @@ RESERVATION = click.argument("reservation_id", metavar="RESERVATION")
 
 
 def _note(reservation: Mapping[str, Any]) -> str:
-    """What a reader of the list would ask next: how it ended, whether it runs, or when it will start."""
+    """A note for the list: how the reservation ended, whether it runs, or when it will start."""
     if reservation["outcome"]:
         why = str(reservation["error"] or "").strip().partition("\n")[0]
         return f"{reservation['outcome']} {shown(why)[:80]}".strip()

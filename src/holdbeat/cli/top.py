@@ -38,7 +38,7 @@ _FOLDED = {"w": "WORKERS", "n": "NEXT RUNS", "l": "LIMITS"}
 
 @dataclasses.dataclass(slots=True)
 class View:
-    """What the keys have changed: how often it is drawn, whether it is held, which sections are hidden."""
+    """The state that keys change: how often the screen is drawn, whether it is held, which sections are hidden."""
 
     every_s: float = 1.0
     is_held: bool = False

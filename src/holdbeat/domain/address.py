@@ -1,4 +1,4 @@
-"""Which addresses Holdbeat may call: it must not become a way into the network that it stands in (SEC-04).
+"""Guards which addresses Holdbeat calls: it must not become a way into the network that it stands in (SEC-04).
 
 The invariant: an address of the cloud's metadata service, a link-local or an unspecified one is never
 permitted, however it is spelled, wrapped into IPv6, or allowed by a setting. Local addresses are permitted

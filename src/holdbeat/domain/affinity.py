@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """What a worker ran last on a resource, and how many in a row."""
+    """The affinity of the jobs that a worker ran last on a resource, and how many ran in a row."""
 
     last: str
     run: int
@@ -33,7 +33,7 @@ DEFAULT_AFFINITY_TERMS = AffinityTerms()
 
 
 class Followed:
-    """What a worker ran last, brought up to date by what it starts: how often it kept its affinity and changed it."""
+    """Affinities brought up to date by started jobs: how often a worker kept its affinity and changed it."""
 
     def __init__(self, before: Mapping[str, Affinity]) -> None:
         self.now = dict(before)
@@ -54,7 +54,7 @@ class Followed:
 
 
 def followed(before: Mapping[str, Affinity], claims: Iterable[Claim]) -> Followed:
-    """What a worker ran last after it has started these."""
+    """The affinities of a worker after it has started these jobs."""
     after = Followed(before)
     after.start((claim.lease.resource, claim.work.affinity) for claim in claims if claim.work.affinity)
     return after

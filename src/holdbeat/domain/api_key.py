@@ -62,5 +62,5 @@ def new_key(random_bytes: bytes) -> str:
 
 
 def hash_of(key: str) -> str:
-    """What is stored of a key."""
+    """The hash that is stored of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""What a person should look at: one item for each trouble, with since when and what to do about it (ALR-01)."""
+"""Items for the attention of a person: one for each trouble, with since when and what to do about it (ALR-01)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def throttle_of(key: str, limit: Limit, type_: str, partition: str = "") -> Thro
 
 
 class Usage(NamedTuple):
-    """So many leases, or waiting direct requests, of one kind."""
+    """A count of leases, or waiting direct requests, of one kind."""
 
     resource: str
     type: str
@@ -277,7 +277,7 @@ class Capacity:
         }
 
     def _spare(self, pool: Pool, partition: str, weight: int) -> int:
-        """What would be left if such work started."""
+        """The slots that would be left if such work started."""
         return (pool.limit.slots or 0) - self.used(pool, partition) - needed(pool, weight)
 
 

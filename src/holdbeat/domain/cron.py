@@ -90,7 +90,7 @@ def offsets(zone: ZoneInfo, wall: datetime) -> tuple[timedelta, timedelta]:
 
 
 def wall_at(zone: ZoneInfo, instant: datetime) -> datetime:
-    """What the clocks of the zone show at an instant; `fold` tells the pass."""
+    """The wall time of the zone at an instant; `fold` tells the pass."""
     return instant.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None)
 
 
@@ -131,7 +131,7 @@ _EARLIEST = datetime(1, 1, 4)  # noqa: DTZ001 -- an instant without its zone, as
 
 
 class Dst(StrEnum):
-    """What to do about wall times that a zone skips or repeats."""
+    """The policy for wall times that a zone skips or repeats."""
 
     VIXIE = "vixie"
     SKIP = "skip"

@@ -132,7 +132,7 @@ _ANY_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def text_of(value: object) -> str:
-    """What was handed in, if it is a text of a bearable length; nothing else is looked at any further."""
+    """Returns the value if it is a text of a bearable length; refuses everything else unread."""
     if not isinstance(value, str):
         raise invalid_cron("A cron expression is a text of five fields, such as '30 9 * * 1-5'.")
     if len(value) > MAX_LENGTH:

@@ -24,7 +24,7 @@ _KINDS = ("job_id", "group_id", "ref")
 
 
 class OnUpstream(StrEnum):
-    """What a Job does if something that it waits for ends otherwise than COMPLETED."""
+    """The policy of a Job if an upstream ends otherwise than COMPLETED."""
 
     CANCEL = "cancel"
     SKIP = "skip"

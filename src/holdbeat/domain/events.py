@@ -79,7 +79,7 @@ class Event:
 
 
 def differences(before: object, after: object, names: Iterable[str]) -> dict[str, list[Any]]:
-    """What an edit changed in these fields, from and to."""
+    """The fields that an edit changed, of these, each from and to."""
     changed = {name: [getattr(before, name), getattr(after, name)] for name in names}
     return {
         name: [iso(value) if isinstance(value, datetime) else value for value in pair]

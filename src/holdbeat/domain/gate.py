@@ -77,7 +77,7 @@ def gate_of(path: str, values: Mapping[str, Any]) -> Gate:
 
 
 def rest_of_path(gate: Gate, raw_path: bytes) -> tuple[bytes, str] | None:
-    """What comes after the path of the gate, as it was sent and decoded; None if it leads upwards.
+    """The path behind that of the gate, as it was sent and decoded; None if it leads upwards.
 
     An upstream may take `..` for the folder above, and a path that needs a slot must not look like one that is free.
     """

@@ -49,7 +49,7 @@ HINT_NEXT_RUN = "hint_next_run"
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """What a plan depends on besides the time. The failure count is already that after the last run."""
+    """The inputs of a plan besides the time. The failure count is already that after the last run."""
 
     schedule: Schedule
     last_start: datetime | None = None

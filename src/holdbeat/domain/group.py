@@ -89,7 +89,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """What the group does now: which gates open, which members are cancelled or skipped, and the group's new status."""
+    """The next step of a group: the gates that open, the members to cancel or skip, and the group's new status."""
 
     status: GroupStatus
     open_gates: tuple[str, ...] = ()

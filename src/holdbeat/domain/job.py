@@ -27,7 +27,7 @@ class UniqueWhile(StrEnum):
 
 
 class OnDuplicate(StrEnum):
-    """What a submission does if a Job has its key already."""
+    """The policy of a submission if a Job has its key already."""
 
     RETURN = "return"
     REFUSE = "refuse"
@@ -69,7 +69,7 @@ TERMINAL = tuple(status for status in JobStatus if status.is_terminal)
 
 
 class JobEvent(StrEnum):
-    """What can happen to a Job."""
+    """The events that change the state of a Job."""
 
     CLAIM = "claim"
     COMPLETE = "complete"
@@ -251,7 +251,7 @@ class Job:
 
     @property
     def waits_for(self) -> dict[str, Any] | None:
-        """What the chain waits for now, the first of it."""
+        """The first of the waits of the chain."""
         is_waiting = self.status is JobStatus.QUEUED and self.hold in (Hold.DELAYED, Hold.WAITING)
         return self.waits[0] if self.waits and is_waiting else None
 

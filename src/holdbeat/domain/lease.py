@@ -95,7 +95,7 @@ PRESETS = {
 
 @dataclass(slots=True)
 class Claim:
-    """What a worker gets from a claim: a lease, whose id is the run's, and the work: a Job or a direct request."""
+    """One claimed piece of work: a lease, whose id is the run's, and a Job or a direct request."""
 
     lease: Lease
     work: Job | Reservation

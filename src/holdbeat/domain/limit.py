@@ -57,7 +57,7 @@ class Limit:
         }
 
     def words(self) -> str:
-        """What it covers, in words."""
+        """The work that it covers, in words."""
         if self.resource == EACH:
             return "each resource without a limit of its own"
         if self.type == EACH:
@@ -147,7 +147,7 @@ def _refused(name: str, why: str, key: str) -> Invalid:
 
 
 class Pool(NamedTuple):
-    """What a limit gives to one piece of work: for a limit of each resource, the part of that resource."""
+    """The slots that a limit gives to one piece of work: for a limit of each resource, the part of that resource."""
 
     key: str
     limit: Limit
@@ -210,7 +210,7 @@ class Limits:
         return any(pool.limit.per_partition or pool.limit.fair for pool in self.covering(resource, type_))
 
     def heaviest(self, resource: str, type_: str) -> int:
-        """What such work may weigh to have room ever."""
+        """The largest weight with which such work can ever have room."""
         slots = [
             pool.limit.slots
             for pool in self.covering(resource, type_)

@@ -45,7 +45,7 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What shall become of one due time, or of `count` of them that begin at `due_at`."""
+    """The decision about one due time, or about `count` of them that begin at `due_at`."""
 
     due_at: datetime
     status: OccurrenceStatus
@@ -253,7 +253,7 @@ class OverlapDecision:
 
 
 def overlap(policy: Overlap, has_begun: bool, has_queued: bool) -> OverlapDecision:
-    """What a due time does while earlier jobs of its schedule are unfinished.
+    """Decides about a due time while earlier jobs of its schedule are unfinished.
 
     `has_begun` includes cancelled work whose handler has not ended, and chains whose handler sleeps or waits;
     `has_queued` any other job that waits, retries and gated ones included.

@@ -44,7 +44,7 @@ def next_start(rate: Rate, due: float | None, now: float) -> float:
 
 
 def due_after(rate: Rate, due: float | None, now: float, count: int) -> float:
-    """What to keep after so many have started now."""
+    """The instant to keep after `count` have started now."""
     return _from(rate, due, now) + count * interval_s(rate)
 
 

@@ -112,7 +112,7 @@ def redacted_params(type_: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def sent_secrets(headers: Mapping[str, str]) -> list[str]:
-    """What must not be shown of an answer to these headers: the values of secret ones and the credentials in them."""
+    """The texts to hide in an answer to these headers: the values of secret ones and the credentials in them."""
     secrets = set()
     for name, value in headers.items():
         if is_secret_header(name):

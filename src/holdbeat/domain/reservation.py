@@ -84,7 +84,7 @@ class Reservation:
 
 
 def slot_type(resource: str) -> str:
-    """What a borrowed slot counts as where work is counted by type. No job type has a slash in its name."""
+    """The type as which a borrowed slot is counted. No job type has a slash in its name."""
     return f"slot/{resource}"
 
 

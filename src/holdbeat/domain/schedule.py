@@ -41,7 +41,7 @@ BOTH_HINTS = (
 
 
 class CatchUp(StrEnum):
-    """What happens to due times that passed while no trigger ran."""
+    """The policy for due times that passed while no trigger ran."""
 
     LATEST = "latest"
     NONE = "none"
@@ -49,7 +49,7 @@ class CatchUp(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What happens to a due time while an earlier job of the same schedule is unfinished."""
+    """The policy for a due time while an earlier job of the same schedule is unfinished."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -123,7 +123,7 @@ class Schedule:
 
     @property
     def warnings(self) -> list[str]:
-        """What its owner may not have meant, and what to do about it."""
+        """Warnings about settings that its owner may not have meant, with what to do about them."""
         has_both = self.hint_interval_s is not None and self.hint_next_run_at is not None
         return [BOTH_HINTS] if has_both else []
 

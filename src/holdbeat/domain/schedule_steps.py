@@ -1,4 +1,4 @@
-"""What people, hints and ended runs do to a Schedule: each step changes its state and re-plans at once.
+"""Steps of a Schedule, by people, hints and ended runs: each changes its state and re-plans at once.
 
 Guards that no step erases a field and leaves the old plan standing (GOV-08), that the failure count is
 updated before the plan that uses it, and that a one-shot hint is used up by one run.

@@ -209,7 +209,7 @@ class Submission:
 
     @staticmethod
     def for_schedule(layer: Layer, *, hold: Hold | None = None, job: Mapping[str, Any] | None = None) -> Submission:
-        """What a Schedule submits when it fires: its own layer, and for a manual fire perhaps a job's above it."""
+        """The submission of a Schedule that fires: its own layer, and for a manual fire perhaps a job's above it."""
         submission = _read(job or {}, needs_type=False)
         for name in ("after", "ref", "unique_key"):
             if submission.own.get(name) is not None:

@@ -41,7 +41,7 @@ class Turn:
         return (1 if partition > self.last else 3), partition
 
     def merged(self, queues: Mapping[str, Sequence[T]]) -> Iterator[T]:
-        """What waits in the queues of partitions, in the order of their turns."""
+        """The entries of the queues of partitions, in the order of their turns."""
         left = {partition: iter(queues[partition]) for partition in sorted(queues, key=self.rank)}
         if self.goes_on and self.last in left:
             queue = left.pop(self.last)

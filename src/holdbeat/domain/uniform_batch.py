@@ -46,7 +46,7 @@ class _UniformBatch(Sequence[T]):
 
 @dataclass(slots=True)
 class PreparedKind:
-    """What calls with the same options and the same version of their type come to, kept for the calls that follow."""
+    """The checked form of calls with the same options and version of their type, kept for the calls that follow."""
 
     type_announced_at: datetime | None
     model: NewJob
@@ -58,7 +58,7 @@ class PreparedKind:
 
 @dataclass(slots=True)
 class SubmissionKind:
-    """What requests of one type with the same options share, and what was last made of it."""
+    """The common part of requests of one type with the same options, and the job made of it last."""
 
     submission: Submission
     prepared: PreparedKind | None = None

@@ -127,7 +127,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class AttemptVerdict:
-    """What follows an attempt. PENDING comes with the time of the next one."""
+    """The verdict on an attempt. PENDING comes with the time of the next one."""
 
     status: DeliveryStatus
     next_attempt_at: datetime | None = None
@@ -195,7 +195,7 @@ def judge_attempt(
     retry_after: str | None = None,
     is_forbidden: bool = False,
 ) -> AttemptVerdict:
-    """What follows attempt number `attempts` (this one included).
+    """The verdict on attempt number `attempts` (this one included).
 
     It ended with a status code, or with an `error` and no answer; `is_forbidden` says that the target may not
     be called at all. Anything but 2xx is a failure: 3xx is not followed, 410 ends it at once.

@@ -18,7 +18,7 @@ class WorkerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process used of its machine at its last heartbeat; None for what is not known."""
+    """The use of the machine by a process at its last heartbeat; None for figures that are not known."""
 
     memory_bytes: int | None = None
     cpu_share: float | None = None
@@ -30,7 +30,7 @@ UNKNOWN_USAGE = Usage()
 
 @dataclass(slots=True)
 class Worker:
-    """What a process can take on. The times are the store's: it fills them in."""
+    """A process that takes on work. The times are the store's: it fills them in."""
 
     id: str
     kind: WorkerKind

@@ -343,7 +343,7 @@ def _ended_in_line(reservation: Reservation) -> Conflict:
 
 
 def _claim_of(reservation: Reservation) -> Claim:
-    """What the heartbeat and the shutdown need to know of a slot that is held here without a handler."""
+    """A slot that is held here without a handler, for the heartbeat and the shutdown."""
     assert reservation.granted_at is not None and reservation.fence is not None and reservation.worker_id is not None
     lease = Lease(
         reservation.id, reservation.worker_id, 0, reservation.resource, reservation.type, reservation.fence,

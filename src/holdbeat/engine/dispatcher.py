@@ -174,7 +174,7 @@ class Dispatcher:
         self._changed.set()
 
     def unsettled(self, outcome: Outcome) -> list[Settlement]:
-        """What no cycle has taken to the store, with that outcome for what still runs.
+        """The settlements that no cycle has taken to the store, with that outcome for everything that still runs.
 
         For another thread, while the event loop is blocked.
         """

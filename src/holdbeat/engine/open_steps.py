@@ -67,7 +67,7 @@ class OpenSteps:
         return run is not None and bool(run.steps)
 
     def take(self, now: datetime, *, ended: Lease | None = None) -> list[OpenStepsEntry]:
-        """What is to be written now: of runs that have been in a step for a moment, and of one that has ended."""
+        """The rows to write now: of runs that have been in a step for a moment, and of one that has ended."""
         entries = []
         with self._lock:
             for lease_id, run in sorted(self._runs.items()):
@@ -88,7 +88,7 @@ class OpenSteps:
         return is_ended or now - min(run.steps.values()) >= SHOWN_AFTER
 
     def put_back(self, entries: list[OpenStepsEntry]) -> None:
-        """What could not be written is to be written again."""
+        """Notes rows that could not be written, to write them again."""
         with self._lock:
             for entry in entries:
                 if entry.lease_id in self._runs:

@@ -1,4 +1,4 @@
-"""What handlers report while they run: progress, logs and artifacts, stored apart from the run and fenced by the lease.
+"""Reports of running handlers: progress, logs and artifacts, stored apart from the run and fenced by the lease.
 
 Progress and log lines are collected and written a few times a second for all runs together; before a run is settled,
 its last ones are on disk. A report of a lost lease is dropped by the store, not by us (LEASE-03): so each version of

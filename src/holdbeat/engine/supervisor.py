@@ -132,7 +132,7 @@ class Supervisor:
         return direct
 
     def _own_services(self) -> list[Service]:
-        """What every process with a worker or an API runs beside the dispatcher."""
+        """The services that every process with a worker or an API runs beside the dispatcher."""
         folder = artifact_folder(self.store, self.settings)
         is_own = not self.settings.artifact_dir
         sweep = None if folder is None else ArtifactSweep(self.store, folder, is_own=is_own)

@@ -39,7 +39,7 @@ class UnstoredResults:
         return [*offered, *(run.settlement.lease_id for run in waiting)]
 
     def not_offered(self) -> list[Settlement]:
-        """What waits for a cycle; may be called from any thread."""
+        """The results that wait for a cycle; may be called from any thread."""
         return [run.settlement for run in list(self._waiting)]
 
     def add(self, run: EndedRun) -> None:

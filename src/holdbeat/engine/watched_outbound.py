@@ -30,7 +30,7 @@ class WatchedOutbound(Outbound):
         self._read_at = float("-inf")
 
     def refuse_local(self) -> None:
-        """From now on this process counts as reached from other machines."""
+        """Makes this process count as reached from other machines from now on."""
         self._own = self.policy = replace(self._own, loopback_server=False)
 
     async def _review_policy(self) -> None:

@@ -35,7 +35,7 @@ class ProcessUsage:
 
 
 def memory_bytes() -> int | None:
-    """What this process holds in memory now."""
+    """The memory that this process uses now."""
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):

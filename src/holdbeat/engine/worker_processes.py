@@ -145,7 +145,7 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 
 def _exit_code(code: int) -> int:
-    """As a shell says it: 128 and the signal's number for a process that a signal ended.
+    """The exit code as a shell has it: 128 and the signal's number for a process that a signal ended.
 
     Our own SIGTERM ends a worker only before it has begun to listen for signals, and so to work: that is no failure.
     """

@@ -24,7 +24,7 @@ from holdbeat.handlers.threads import in_own_thread
 
 
 class _FunctionHandler:
-    """What handlers of functions have in common."""
+    """The common part of handlers of functions."""
 
     def __init__(self, job_type: JobType) -> None:
         self._job_type = job_type

@@ -47,7 +47,7 @@ def stopped_before_start(stop: StopSignal) -> Outcome | None:
 
 
 async def run_process(stop: StopSignal, run: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """What a run in a process of its own comes to, seeing that it may have been told to end."""
+    """The outcome of a run in a process of its own, which may have been told to end."""
     try:
         return stop.verdict(await run)
     except Exception as error:

@@ -145,7 +145,7 @@ def _has_middleware(function: Callable[..., Any]) -> bool:
 
 
 async def _awaited(function: Callable[..., Any], kwargs: dict[str, Any], ctx: Context) -> Any:
-    """What the handler returns, once its artifacts are stored."""
+    """Returns the result of the handler, once its artifacts are stored."""
     failure: BaseException | None = None
     try:
         if _has_middleware(function):

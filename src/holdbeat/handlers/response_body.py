@@ -1,4 +1,4 @@
-"""What is kept of the body of an answer: JSON or text that every store takes, never more than the limit.
+"""The kept part of the body of an answer: JSON or text that every store takes, never more than the limit.
 
 The invariant: memory does not grow with what the other side sends, and what comes out holds no NUL, no lone
 surrogate, no NaN and no integer beyond 64 bits, because the store refuses all of these.

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class StepState:
-    """What both kinds of calls need of the Context."""
+    """The attributes of the Context that both kinds of calls need."""
 
     job: Job | None
     keeper: Keeper | None

@@ -139,7 +139,7 @@ class Steps:
         return numbered(name, used[name])
 
     def load(self) -> dict[str, str]:
-        """What the chain has kept, read when it is first needed."""
+        """The kept results of the chain, read when they are first needed."""
         if self._kept is None:
             assert self._keeper is not None
             self._kept = self._keeper.ask({"do": "kept"})

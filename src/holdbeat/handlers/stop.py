@@ -112,7 +112,7 @@ class StopSignal:
         return unsubscribe
 
     def verdict(self, outcome: Outcome) -> Outcome:
-        """What a handler's own ending counts as, seeing that it may have been told to end.
+        """The outcome that a handler's own ending counts as; the handler may have been told to end.
 
         A real success counts after `cancelled` and `interrupted`: whether a cancel or the success came first
         is the store's to decide. After `timeout` and `lost` no ending is a success.

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 async def in_own_thread(work: Callable[[], T], *, name: str) -> T:
-    """What `work` returns or raises; RuntimeError or MemoryError if no thread can be started."""
+    """Returns or raises as `work` does; RuntimeError or MemoryError if no thread can be started."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[T] = loop.create_future()
 

@@ -41,7 +41,7 @@ def main(directory: str, worker: str) -> None:
 
 
 def _messages(worker: int) -> Iterator[bytes]:
-    """What the worker writes until it dies. A fork of it may keep the pipe open, so its own end is watched as well."""
+    """Yields messages of the worker until it dies. A fork of it may keep the pipe open, so its own end is watched."""
     os.set_blocking(0, False)
     is_dead = False
     waiting = [0]

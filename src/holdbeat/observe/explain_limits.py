@@ -1,4 +1,4 @@
-"""What limits have to do with work that waits: who holds the slots, when the rate permits, who asked to wait."""
+"""Explains waits for limits: who holds the slots, when the rate permits, who asked to wait."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _with_estimates(tx: Transaction, reservations: Sequence[Reservation]) -> lis
 def _busy(
     tx: Transaction, reservation: Reservation, blockers: Blockers
 ) -> tuple[list[dict[str, Any]], list[SlotHolder]]:
-    """What keeps the workers that could serve it busy, as reasons and as work; nothing where there is no worker."""
+    """The work that keeps the workers busy that could serve it, as reasons and as work; nothing without a worker."""
     if any(worker.can_serve(reservation.resource, reservation.type) for worker in blockers.workers):
         return workers_busy(tx, reservation, blockers.workers)
     return [], []

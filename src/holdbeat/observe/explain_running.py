@@ -69,7 +69,7 @@ def step_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
 
 
 def lease_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
-    """What the lease says: how long it lasts, when the worker last beat, and whether that is late."""
+    """A sentence on the lease: how long it lasts, when the worker last beat, and whether that is late."""
     if job.lease_expires_at is None or job.heartbeat_at is None:
         detail = "No lease backs it: its worker is gone, and recovery will end the run and decide what follows."
         return [reason("no_lease", detail)]
@@ -151,7 +151,7 @@ def _took(job: Job) -> str:
 
 
 def _continued(tx: Transaction, job: Job) -> dict[str, Any]:
-    """What the handler waited for when it ended this run, and the job in which it goes on."""
+    """The waits for which the handler ended this run, and the job in which it goes on."""
     following = load_jobs(tx, [job.continued_by]) if job.continued_by else []
     waits = (following[0].waits or []) if following else []
     words = wait_words(tx, waits) if waits else "waits"
@@ -255,7 +255,7 @@ def _cancelled(tx: Transaction, job: Job) -> list[dict[str, Any]]:
 
 
 def _broken_upstreams(job: Job) -> list[dict[str, Any]]:
-    """What did not complete of that which the job waited for, where that ended the job."""
+    """The upstreams that did not complete, where that ended the job."""
     if job.cancel_reason is None or not job.cancel_reason.startswith("upstream "):
         return []
     broken = [edge for edge in job.after if edge.outcome not in (None, "COMPLETED")]

@@ -221,7 +221,7 @@ def _reservation_waiting(tx: Transaction, job: Job) -> list[Reason]:
 
 
 def no_worker(tx: Transaction, work: Job | Reservation) -> list[Reason]:
-    """Nobody alive could ever run it: because nobody is alive, knows the type, serves the resource or has a slot."""
+    """Explains that no live worker could ever run it: none lives, knows the type, serves the resource or has a slot."""
     alive = live_workers(tx)
     claiming = [worker for worker in alive if worker.stopping_at is None]
     knowing = [worker for worker in claiming if work.type in worker.types]

@@ -1,4 +1,4 @@
-"""What handlers print and log with the standard library: kept with their runs (LOG-01).
+"""Keeps what handlers print and log with the standard library with their runs (LOG-01).
 
 Installed once for a process, not for each run. `logging` is heard where records are made, so that no handler and no
 level of the program is touched; `print` is heard through stand-ins for sys.stdout and sys.stderr.

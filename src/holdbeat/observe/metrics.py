@@ -38,7 +38,7 @@ WEBHOOK_RESULTS = ("delivered", "retry", "failed", "postponed")
 
 
 class Metrics(Recorder):
-    """What the engine tells, what commits show, and what the store holds, as text for `/metrics`."""
+    """Figures of the engine, of commits and of the store, as text for `/metrics`."""
 
     content_type = CONTENT_TYPE_LATEST
 

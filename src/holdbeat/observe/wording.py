@@ -84,7 +84,7 @@ _STANDINGS = {
 
 
 def standing(status: str | None) -> str:
-    """What has become of a job or a group, as the end of a sentence: `is queued`, `failed`."""
+    """The state of a job or a group, as the end of a sentence: `is queued`, `failed`."""
     return _STANDINGS.get(str(status), f"is {status}")
 
 

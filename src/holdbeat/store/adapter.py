@@ -126,7 +126,7 @@ class PersistenceAdapter(ABC):
                 self.timer(kind, self.clock.monotonic() - began)
 
     def loop_calls(self, loop: asyncio.AbstractEventLoop) -> LoopCalls:
-        """What the tasks of this thread's event loop write together."""
+        """The writes that the tasks of this thread's event loop share."""
         calls: LoopCalls | None = getattr(self._of_thread, "calls", None)
         if calls is None or calls.loop is not loop:
             from holdbeat.store.loop_calls import LoopCalls

@@ -85,7 +85,7 @@ def schema_refusal(tx: Transaction) -> StoreRefused | None:
 
 
 def pending(engine: str, applied: Iterable[tuple[int, str]]) -> list[Migration]:
-    """What is still to be applied after `applied` (version, checksum); refuses a history that is not ours."""
+    """The migrations to apply after `applied` (version, checksum); refuses a history that is not ours."""
     known = {migration.version: migration for migration in migrations(engine)}
     done = dict(applied)
     newest = max(known)

@@ -17,7 +17,7 @@ SINGLE_INSERT_TOPICS = frozenset({Topic.READY, Topic.EVENTS})
 
 @dataclass(slots=True)
 class SingleInsert(Generic[T]):
-    """What one statement stores, provided that the job type is still as this process read it.
+    """An insert in one statement, made only if the job type is still as this process read it.
 
     The statement may be run again under the same id after a lost answer: it stores the job once.
     """

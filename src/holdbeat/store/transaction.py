@@ -40,7 +40,7 @@ class LongCounts:
         self._kept: dict[str, tuple[Any, float]] = {}
 
     def get(self, key: str, count: Callable[[], tuple[T, int]]) -> T:
-        """What `count` says, which returns its answer and how many rows it counted; or what it said shortly before."""
+        """The answer of `count`, which also returns how many rows it counted; or its answer of shortly before."""
         kept = self._kept.get(key)
         if kept is not None and monotonic() < kept[1]:
             answer: T = kept[0]
@@ -58,7 +58,7 @@ Dialect = Literal["sqlite", "postgres"]
 
 
 class StoreTerms:
-    """What every verb needs to know about the deployment it works for."""
+    """The terms of a deployment, for every verb."""
 
     __slots__ = (
         "aging_s", "counts", "direct_burst", "floors", "ids", "known_lanes", "known_limits", "known_types",

@@ -42,7 +42,7 @@ Fault = Callable[["Campaign"], None]
 
 @dataclass
 class Terms:
-    """What a torture is to do."""
+    """The terms of a torture."""
 
     store: str
     seconds: float
@@ -64,7 +64,7 @@ class Terms:
 
 @dataclass
 class Verdict:
-    """What came of it: counts, and every promise that was broken."""
+    """The result of a torture: counts, and every promise that was broken."""
 
     seconds: float
     seed: int

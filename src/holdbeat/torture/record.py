@@ -51,7 +51,7 @@ def read_tables(tx: Transaction) -> dict[str, list[dict[str, Any]]]:
 
 
 def history_of(store: PersistenceAdapter, witness: Path, **known: Any) -> History:
-    """What a campaign knows, what its handlers saw, and what is in the store."""
+    """Collects the notes of a campaign, those of its handlers, and the rows of the store."""
     notes: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for entry in read_notes(witness):
         notes[entry["kind"]].append(entry)

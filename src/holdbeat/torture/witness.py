@@ -1,4 +1,4 @@
-"""What handlers saw themselves: lines in files that no store knows of, one file for each process.
+"""Notes of handlers about their runs: lines in files that no store knows of, one file for each process.
 
 A line is one write to a file opened for appending, so a process that is killed leaves whole lines behind.
 """

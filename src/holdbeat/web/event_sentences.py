@@ -133,7 +133,7 @@ def _seconds(data: Data) -> str:
 
 
 def phrase(event: Data) -> str:
-    """What happened, without its subject; an event that this version does not know is named."""
+    """The event in words, without its subject; an event that this version does not know is named."""
     make = _PHRASES.get(event["name"])
     return make(event["data"]) if make is not None else str(event["name"])
 

@@ -1,4 +1,4 @@
-"""What the pages read on which something is made, a job, a schedule, an endpoint, a webhook, or changed.
+"""Reads for the pages on which jobs, schedules, endpoints and webhooks are made or changed.
 
 They offer only what exists: the types that were announced, with their params, and the templates that are in use. What
 is made, is made through the API, and what that refuses is shown beside the field in the API's own words.

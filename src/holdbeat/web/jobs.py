@@ -1,4 +1,4 @@
-"""What the pages about work read: jobs, groups, direct requests."""
+"""Reads for the pages about work: jobs, groups, direct requests."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def read_groups(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def _in_order(counts: dict[str, int]) -> dict[str, int]:
-    """What has ended first, then what runs and what waits: the order of a bar that fills up."""
+    """Orders ended jobs first, then running, then waiting ones: the order of a bar that fills up."""
     order = ("COMPLETED", "SKIPPED", "CANCELLED", "FAILED", "RUNNING", "CONTINUED", "QUEUED")
     return {status: counts[status] for status in order if status in counts}
 

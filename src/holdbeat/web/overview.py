@@ -1,4 +1,4 @@
-"""What the overview and the timeline read."""
+"""Reads for the overview and the timeline."""
 
 from __future__ import annotations
 
@@ -118,12 +118,12 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def _is_idle(resource: dict[str, Any]) -> bool:
-    """Nobody uses it, nobody waits for it, nobody paused it: a line is enough for all of these."""
+    """Whether nobody uses it, waits for it or has paused it: one line is enough for all of these."""
     return not (resource["used"] or resource["waiting"] or resource["paused"])
 
 
 def _attention(tx: Transaction) -> list[dict[str, Any]]:
-    """What needs attention, each with the page that shows more of it; pauses have a line of their own above."""
+    """The items that need attention, each with its page; pauses have a line of their own above."""
     return [{**item_json(item), "link": _link(item)} for item in read_attention(tx) if item.kind != "paused"]
 
 
@@ -177,7 +177,7 @@ def _timeline(
     tx: Transaction, ask: Ask, spans: list[Span], is_cut: bool, since: datetime, until: datetime,
     zoom: str | None, *, by_worker: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """What the page draws of a stretch of time; without a zoom it is in the past, and stands still."""
+    """Data of a stretch of time to draw; without a zoom it is in the past, and stands still."""
     drawn = charts.lanes(spans, since, until, ask.zone, by_worker=by_worker)
     length = until - since
     line, waiting = direct_line(tx, LINE_SHOWN)

@@ -183,7 +183,7 @@ class Dashboard:
 
 
 def _static_files() -> dict[str, bytes]:
-    """What the pages load, by name; read once."""
+    """The static files of the pages, by name; read once."""
     folder = files("holdbeat.web") / "static"
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.name.rpartition(".")[2] in MEDIA}
 

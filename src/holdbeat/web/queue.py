@@ -1,4 +1,4 @@
-"""What the page of the queue reads: what runs now, what waits in which order, and what waits for a time."""
+"""Reads for the page of the queue: running jobs, waiting jobs in their order, and jobs that wait for a time."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _row(entry: QueueEntry, starts_at: datetime | None, state: Blockers) -> dict
 
 
 def _words(job: Job, code: Blocker, state: Blockers) -> str:
-    """What stands in the way of a job, with the limit or what its handler waits for."""
+    """The blocker of a job in words, with the limit or the wait of its handler."""
     if code is Blocker.WAITING and job.waits_for is not None:
         return WAITS[job.waits_for["kind"]].format(job.waits_for.get("name", ""))
     name = state.limit_of(job, code)

@@ -1,4 +1,4 @@
-"""What a page is asked for: its path, its query, and who looks at it.
+"""The request for a page: its path, its query, and who looks at it.
 
 Guards the pages against their own addresses: a query that a page does not know is left aside, and what it does know
 reaches the store only through the same checks as the API's.

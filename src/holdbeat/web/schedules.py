@@ -1,4 +1,4 @@
-"""What the pages about time read: schedules and endpoints, their plans, their past."""
+"""Reads for the pages about time: schedules and endpoints, their plans, their past."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages about the system itself read: limits, workers, events, webhooks, settings in force."""
+"""Reads for the pages about the system: limits, workers, events, webhooks, settings in force."""
 
 from __future__ import annotations
 
@@ -225,6 +225,6 @@ def read_limits(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def _values(limit: dict[str, Any]) -> dict[str, Any]:
-    """What the form for a change begins with."""
+    """The values with which the form for a change begins."""
     rate = limit["rate"] or {}
     return {"slots": limit["slots"], **{f"rate.{name}": value for name, value in rate.items()}}

@@ -42,7 +42,7 @@ _FIELDS = frozenset({"params", "wait_s", "preempt"})
 
 
 class ClientGone(HoldbeatError):
-    """Nobody is left to answer."""
+    """The client has gone: nobody is left to answer."""
 
     default_code = "client_gone"
 
@@ -140,7 +140,7 @@ async def direct(request: ApiRequest, type_: str, fields: Mapping[str, Any]) -> 
 
 
 async def _while_connected(request: ApiRequest, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """What the work answers; it is cancelled when the client goes away."""
+    """Returns the answer of the work; the work is cancelled when the client goes away."""
     task = asyncio.ensure_future(work)
     disconnected = asyncio.ensure_future(_disconnected(request.request))
     try:

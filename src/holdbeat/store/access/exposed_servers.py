@@ -1,4 +1,4 @@
-"""Which servers of this store can be reached from other machines (SEC-04).
+"""The servers of this store that can be reached from other machines (SEC-04).
 
 Guards the network around the workers: what a server accepts from outside is run by any worker of its store, on any
 machine, so what workers may call depends on the servers and not on the workers' own settings.

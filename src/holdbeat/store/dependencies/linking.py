@@ -53,7 +53,7 @@ class Known:
 
 
 def known_upstreams(tx: Transaction, requests: Iterable[NewJob]) -> Known:
-    """What exists of all that these jobs name."""
+    """The jobs and groups that exist, of all that these jobs name."""
     named = [upstream for request in requests for upstream in request.after]
     groups = sorted({upstream.group_id for upstream in named if upstream.group_id is not None})
     jobs = sorted({upstream.job_id for upstream in named if upstream.job_id is not None})

@@ -1,1 +1,1 @@
-"""What a chain of jobs keeps over its runs: steps, waits, signals, children, dependencies."""
+"""The state that a chain of jobs keeps over its runs: steps, waits, signals, children, dependencies."""

@@ -72,7 +72,7 @@ def _keep_ends(tx: Transaction, continued: Sequence[Continued]) -> None:
 
 
 def _sent(tx: Transaction, continued: Sequence[Continued]) -> set[tuple[str, str | None, int]]:
-    """Which of the signals that are waited for are there already."""
+    """The waits for signals that are there already."""
     awaited = {
         (job.chain_id, wait.name, wait.number)
         for job, _, waits in continued
@@ -90,7 +90,7 @@ def _sent(tx: Transaction, continued: Sequence[Continued]) -> set[tuple[str, str
 
 
 def _ended_children(tx: Transaction, continued: Sequence[Continued]) -> set[str | None]:
-    """Which of the children that are waited for have ended already."""
+    """The waits for children that have ended already."""
     children = [
         wait.name
         for _, _, waits in continued
@@ -103,7 +103,7 @@ def _ended_children(tx: Transaction, continued: Sequence[Continued]) -> set[str 
 
 
 def _answered(tx: Transaction, continued: Sequence[Continued]) -> set[str | None]:
-    """Which of the questions that are waited for are answered already."""
+    """The waits for questions that are answered already."""
     waits = [wait for _, _, waits in continued for wait in waits if wait.kind is WaitKind.QUESTION]
     return {*answered(tx, [wait.name for wait in waits if wait.name is not None])} if waits else set()
 

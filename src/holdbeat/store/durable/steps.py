@@ -34,7 +34,7 @@ class StepEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChainCall:
-    """What a handler asks for once in its chain, and the lease under which it does."""
+    """A call that a handler makes once in its chain, with the lease under which it does."""
 
     lease_id: str
     worker_id: str
@@ -107,7 +107,7 @@ def lock_lease(tx: Transaction, call: ChainCall) -> bool:
 
 
 def outcome_of(tx: Transaction, call: ChainCall) -> dict[str, Any] | None:
-    """What the chain has kept under the key of a call; None if it has kept nothing."""
+    """The kept outcome of a call in the chain; None if there is none."""
     row = tx.one("SELECT value FROM steps WHERE root_id = :id AND name = :key", id=call.root_id, key=call.key)
     return None if row is None else json.loads(row[0])
 

@@ -46,7 +46,7 @@ _REPLACED = "a later due time replaced it at once (overlap: cancel_previous)"
 
 @dataclass(slots=True)
 class Firing:
-    """What one call of `fire_due` did."""
+    """The effect of one call of `fire_due`."""
 
     at: datetime
     """The time of the transaction, which decided what was due."""
@@ -109,7 +109,7 @@ def fire_due(tx: Transaction, limit: int = 500) -> Firing:
 
 
 def _work(schedule: Schedule, now: datetime) -> DueWork:
-    """What is due; of one that was in trouble, only if its timetable can be read again."""
+    """The work that is due; of a schedule that was in trouble, only if its timetable can be read again."""
     if schedule.trouble is None or schedule.adaptive:
         return due_work(schedule, now)
     following = next_due(schedule, now)

@@ -1,4 +1,4 @@
-"""What the ScheduleTrigger reads to know when it has to act, and what it repairs when a clock has gone back.
+"""Reads the next times of the ScheduleTrigger, and repairs plans when a clock has gone back.
 
 Guards TIME-04: looking ahead reads a bounded piece of one index, however many schedules there are, and claims nothing.
 """

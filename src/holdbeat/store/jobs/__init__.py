@@ -1,1 +1,1 @@
-"""What happens to jobs that exist: their runs end, people cancel, edit and retry them."""
+"""Changes of jobs that exist: their runs end, people cancel, edit and retry them."""

@@ -102,7 +102,7 @@ def _checked_params(tx: Transaction, job: Job, params: Any) -> dict[str, Any]:
 def _change_turn(
     tx: Transaction, job: Job, changes: Mapping[str, Any], effective: int, ages_at: Any, written: dict[str, Any]
 ) -> None:
-    """What decides when the job's turn comes: priority with place, delay, and the raise it has waited for."""
+    """Changes when the job's turn comes: priority with place, delay, and the raise it has waited for."""
     priority = job.priority
     was_highest = effective >= PRIORITY_MAX
     if changes.get("priority") is not None:

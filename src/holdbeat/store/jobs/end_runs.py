@@ -132,7 +132,7 @@ def end_runs(
 
 @dataclass(slots=True)
 class _Ends:
-    """What several endings come to, sorted by what has to be written."""
+    """The effects of several endings, sorted by what has to be written."""
 
     runs: list[Row]
     """Of each run: id, status, exit_code, error, error_kind, artifacts."""
@@ -232,7 +232,7 @@ def _counted_failures(tx: Transaction, job: Job, kind: ErrorKind) -> int:
 
 
 def apply_consequences(tx: Transaction, jobs: Sequence[Job], outbox: Outbox, *, stopped: Iterable[str] = ()) -> None:
-    """What follows from the end of these jobs for groups, schedules, dependents, and children of stopped chains."""
+    """Writes the consequences of these ends for groups, schedules, dependents, and children of stopped chains."""
     awaited = {job.id: job.status for job in jobs if job.is_awaited and job.retried_by is None}
     scheduled = [job for job in jobs if job.schedule_id]
     follow(tx, awaited, {job.group_id for job in jobs}, scheduled, outbox, stopped=stopped)

@@ -22,7 +22,7 @@ from holdbeat.store.transaction import Transaction
 
 
 def single_job(tx: Transaction, batch: Sequence[Submission]) -> SingleInsert[Enqueued] | None:
-    """What to store for a batch of one job that needs nothing but its row; None for all others."""
+    """The insert for a batch of one job that needs nothing but its row; None for all others."""
     if len(batch) != 1:
         return None
     (submission,) = distinct_items(batch)

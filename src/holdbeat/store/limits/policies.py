@@ -13,7 +13,7 @@ _RUNNING = "SELECT type, resource, partition, weight FROM leases ORDER BY id"
 
 
 class PolicyView:
-    """What a Policy answers in one claim, while no other claim with a Policy is under way."""
+    """The answers of a Policy in one claim, while no other claim with a Policy is under way."""
 
     def __init__(self, tx: Transaction, policy: Policy, *, locked: bool = True) -> None:
         if locked:

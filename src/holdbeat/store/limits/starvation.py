@@ -122,7 +122,7 @@ def _since(tx: Transaction, limits: Limits, pool: Pool, lanes: list[tuple[str, s
 
 
 def known_starvation(tx: Transaction) -> list[Starvation]:
-    """What was noticed and has not ended, the longest first."""
+    """The starvations that were noticed and have not ended, the longest first."""
     rows = tx.rows("SELECT key, limit_name, resource, since FROM starvations ORDER BY since, key")
     return [Starvation(row[0], row[1], row[2], tx.instant(row[3])) for row in rows]
 

@@ -27,7 +27,7 @@ class SchemaState:
 
 
 def schema_state(url: str) -> SchemaState:
-    """Which migrations the store has had, and which it still needs. A store that is not there needs all."""
+    """The migrations that the store has had, and those it still needs. A store that is not there needs all."""
     path = sqlite_path(url)
     if path is not None:
         return _state("sqlite", _of_sqlite(path))

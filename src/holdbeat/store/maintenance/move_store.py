@@ -223,7 +223,7 @@ def _has_rows(goal: psycopg.Connection[Any], table: str) -> bool:
 
 
 def _fingerprint(origin: apsw.Connection, path: str) -> dict[str, Any]:
-    """What changes whenever anything was decided in the source: each decision is an Event."""
+    """A fingerprint that changes with every decision in the source: each decision is an Event."""
     last = origin.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchall()[0][0]
     counts = origin.execute("SELECT name, value FROM counters ORDER BY name").fetchall()
     return {"path": path, "events": last, "counters": [list(row) for row in counts]}

@@ -21,7 +21,7 @@ BATCH_WAIT_S = 0.02
 
 
 class Calls:
-    """What waits to be done. A coalesced verb takes all its waiting calls with it."""
+    """The queue of waiting calls. A coalesced verb takes all its waiting calls with it."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic

@@ -1,4 +1,4 @@
-"""Which connections of a program Holdbeat can write to in its own transaction, and new connections for programs."""
+"""Connections of programs, in whose own transactions Holdbeat can write, and new connections for programs."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def _events(insert: UniformInsert[Any], at: datetime) -> list[Row]:
 
 
 def _stored(connection: StoreConnection, job_ids: Sequence[str]) -> Row:
-    """What the first of two equal statements has stored."""
+    """Reads what the first of two equal statements has stored."""
     row = connection.execute(
         "SELECT array_agg(position ORDER BY id), min(created_at), clock_timestamp() FROM jobs WHERE id = ANY(%s)",
         [list(job_ids)],

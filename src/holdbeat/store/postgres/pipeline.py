@@ -77,7 +77,7 @@ class Answer:
 
 
 class Statements:
-    """What one connection knows of statements: how values are converted, and which the server has prepared."""
+    """The statements of one connection: how values are converted, and which the server has prepared."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.adapters = Transformer(connection)

@@ -189,7 +189,7 @@ def _execute(connection: StoreConnection, sql: str, values: dict[str, Any]) -> R
 
 
 def _stored(connection: StoreConnection, job_id: str) -> Row:
-    """What the first of two equal statements has stored."""
+    """Reads what the first of two equal statements has stored."""
     row = connection.execute(
         "SELECT position, created_at, clock_timestamp() FROM jobs WHERE id = %s", [job_id]
     ).fetchone()

@@ -58,7 +58,7 @@ class PostgresWakeups:
             self._changed.notify()
 
     def send_yourself(self, topics: frozenset[str]) -> str | None:
-        """What a caller may notify with its own connection, behind its commit; None if it is too soon for that."""
+        """The payload that a caller may notify on its own connection, behind its commit; None if it is too soon."""
         with self._changed:
             now = self._monotonic()
             if self._topics or now < self._sent_at + EVERY_S:

@@ -320,7 +320,7 @@ def _insert_uniform(tx: Transaction, batch: UniformJobs) -> list[_Stored]:
 
 
 def _shared_columns(tx: Transaction, kind: PreparedKind, hold: Hold) -> Mapping[str, Any]:
-    """What all rows of a kind have in common, apart from their time and their hold."""
+    """The columns that are equal in all rows of a kind, apart from their time and their hold."""
     model = kind.model
     if kind.columns is None:
         row = zip(_COLUMNS, _row_of(model, None, None, None, None, model.priority, None), strict=True)

@@ -56,7 +56,7 @@ def load_group(tx: Transaction, group_id: str) -> tuple[JobGroup, list[Job]]:
 
 @dataclass(slots=True)
 class GroupEnds:
-    """What has ended by the steps of groups."""
+    """The jobs and groups that have ended by the steps of groups."""
 
     jobs: list[EndedJob] = field(default_factory=list)
     awaited_groups: dict[str, str] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from holdbeat.store.webhooks.outbox import Outbox
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """As much of a job that has just ended as its consequences need."""
+    """The part of a job that has just ended that its consequences need."""
 
     id: str
     status: JobStatus

@@ -1,1 +1,1 @@
-"""What is only read: lists, statistics, explanations, the event log."""
+"""Reads: lists, statistics, explanations, the event log."""

@@ -50,7 +50,7 @@ def policy_work(job: Job) -> Work:
 
 
 class Blockers:
-    """What stands in the way of jobs at one instant."""
+    """Finds the blockers of jobs at one instant."""
 
     def __init__(self, tx: Transaction) -> None:
         self._now = tx.now

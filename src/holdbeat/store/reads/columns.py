@@ -87,7 +87,7 @@ class Table(Generic[T]):
         """Makes a `kind` of a row of these columns, and perhaps others after them."""
 
     def all(self, tx: Transaction, rest: str, /, **params: Any) -> list[T]:
-        """What the rows are that `rest` chooses: the statement after `SELECT … FROM` the table."""
+        """Reads the rows that `rest` chooses: the statement after `SELECT … FROM` the table."""
         return [self.read(tx, row) for row in tx.rows(f"SELECT {self.columns} FROM {self.name} {rest}", **params)]
 
     def first(self, tx: Transaction, rest: str, /, **params: Any) -> T | None:

@@ -1,4 +1,4 @@
-"""What the store knows about durations, and when a waiting Job will probably start (API-06)."""
+"""Mean durations, and estimates of when a waiting Job will start (API-06)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class EventSearch:
-    """What must be true of an Event; None asks for nothing."""
+    """A filter of Events; None asks for nothing."""
 
     text: str | None = None
     names: Sequence[str] | None = None

@@ -1,4 +1,4 @@
-"""Who holds the slots: jobs, direct requests, and cancelled work that still runs.
+"""The holders of slots: jobs, direct requests, and cancelled work that still runs.
 
 Guards CAP-01: the leases are the only truth about slots, so nothing else is read.
 """

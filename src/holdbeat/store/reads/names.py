@@ -1,4 +1,4 @@
-"""What people call jobs, schedules and groups, for lists that would otherwise show ids."""
+"""Names of jobs, schedules and groups, for lists that would otherwise show ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person should look at now: what failed for good, what nobody can run.
+"""Work that needs a person now: jobs that failed for good, jobs that nobody can run.
 
 Keeps reads short beside millions of jobs: only partial indexes of rare rows, and the newest part of long
 ones are read.
@@ -71,7 +71,7 @@ def fails_too_often(tx: Transaction, since: datetime) -> bool:
 
 
 def run_errors(tx: Transaction, job_ids: Sequence[str]) -> dict[str, str | None]:
-    """What the runs of these jobs failed with."""
+    """The errors of the runs of these jobs."""
     rows = tx.rows("SELECT job_id, coalesce(error, error_kind) FROM job_runs WHERE job_id IN :ids", ids=list(job_ids))
     return {row[0]: row[1] for row in rows}
 
@@ -110,7 +110,7 @@ def _in_need(tx: Transaction, condition: str, limit: int) -> list[Schedule]:
 
 
 def _are_in_need(tx: Transaction) -> str:
-    """In the words of the index `schedules_in_need`, which differ by engine."""
+    """The condition of the index `schedules_in_need`, which differs by engine."""
     enabled = "enabled = 1" if tx.dialect == "sqlite" else "enabled"
     return f"{enabled} AND (failure_count > 0 OR trouble IS NOT NULL)"
 

@@ -42,7 +42,7 @@ def open_questions(tx: Transaction, root_id: str | None = None) -> list[Question
 
 
 def answered(tx: Transaction, question_ids: Sequence[str]) -> set[str]:
-    """Which of these questions are answered."""
+    """The answered ones of these questions."""
     rows = tx.rows("SELECT id FROM questions WHERE id IN :ids AND answered_at IS NOT NULL", ids=list(question_ids))
     return {row[0] for row in rows}
 

@@ -1,4 +1,4 @@
-"""What ran when: runs of a stretch of time, throughput by the minute, and how long work waited.
+"""The timeline: runs of a stretch of time, throughput by the minute, and how long work waited.
 
 Keeps reads short: every query goes through `job_runs_finished` by type, or through the few live leases,
 so a long history behind the window costs nothing.
@@ -50,7 +50,7 @@ class Span:
 
 @dataclass(slots=True)
 class Minute:
-    """What ended in one minute, and how long it had waited for its start."""
+    """The runs that ended in one minute, and how long they had waited for their start."""
 
     at: datetime
     ended: dict[str, int] = field(default_factory=dict)

@@ -24,7 +24,7 @@ def edges_of(tx: Transaction, chain_ids: Sequence[str]) -> dict[str, list[Edge]]
 
 
 def upstream_results(tx: Transaction, chain_id: str) -> list[dict[str, Any]]:
-    """What a handler may read of its upstreams: {name, id, status, result} each; of a group {job id: result}."""
+    """The upstreams as a handler reads them: {name, id, status, result} each; of a group {job id: result}."""
     edges = edges_of(tx, [chain_id]).get(chain_id, [])
     jobs = _job_results(tx, [edge.upstream_id for edge in edges if not edge.is_group])
     groups = _group_results(tx, [edge.upstream_id for edge in edges if edge.is_group])

@@ -14,7 +14,7 @@ WORKERS = Table("workers", Worker)
 
 
 def alive(tx: Transaction) -> tuple[str, dict[str, Any]]:
-    """What holds for the row of a worker that lives, with its parameters: not ended, beats not late, not known dead."""
+    """The condition for rows of live workers, with its parameters: not ended, beats not late, not known dead."""
     where, params = "stopped_at IS NULL AND expires_at > :now", {"now": tx.now}
     dead = tx.known_dead()
     return (f"{where} AND NOT (id IN :dead)", {**params, "dead": sorted(dead)}) if dead else (where, params)

@@ -43,7 +43,7 @@ PASS_EVERY_S = 600.0
 
 @dataclass(slots=True)
 class Pruned:
-    """What one batch took away."""
+    """The rows and files that one batch removed."""
 
     counts: dict[str, int] = field(default_factory=dict)
     """Rows by table; of what belongs to a job only the jobs are counted."""
@@ -89,7 +89,7 @@ def noted_files(tx: Transaction) -> list[tuple[str, list[str]]]:
 
 @dataclass(frozen=True, slots=True)
 class FilesOnRecord:
-    """What the store knows of these runs and direct requests; those it does not know are left out."""
+    """The files of these runs and direct requests; those that the store does not know are left out."""
 
     running: frozenset[str]
     ended: dict[str, set[str]]
@@ -97,7 +97,7 @@ class FilesOnRecord:
 
 
 def files_on_record(tx: Transaction, run_ids: Sequence[str]) -> FilesOnRecord:
-    """Which of these runs are executed now, and which files of the others belong to artifacts.
+    """Finds the runs that are executed now, of these, and the files of the others that belong to artifacts.
 
     Files go by their names: machines may see their folder in different places.
     """

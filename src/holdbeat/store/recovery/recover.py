@@ -117,7 +117,7 @@ def find_trouble(
 
 
 def recovery_units(trouble: Trouble) -> list[RecoveryUnit]:
-    """What to do about it, each a unit of work of its own, in an order in which one makes the next possible."""
+    """The repairs of a trouble, each a unit of work of its own, in an order in which one makes the next possible."""
     units: list[RecoveryUnit] = []
     units += [
         (recover_lease, (lease.lease_id, lease.kind, lease.heartbeat_at, trouble.terms)) for lease in trouble.leases
@@ -178,7 +178,7 @@ def end_silent_worker(tx: Transaction, worker_id: str, terms: LeaseTerms) -> boo
 
 
 def _undecided(tx: Transaction) -> str:
-    """In the words of the index `jobs_undecided`, which differ by engine."""
+    """The condition of the index `jobs_undecided`, which differs by engine."""
     verdict = "permanently_failed = 0" if tx.dialect == "sqlite" else "NOT permanently_failed"
     return f"status = 'FAILED' AND retried_by IS NULL AND {verdict}"
 

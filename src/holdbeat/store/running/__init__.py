@@ -1,1 +1,1 @@
-"""What workers do: claim, heartbeat, report, settle."""
+"""The verbs of workers: claim, heartbeat, report, settle."""

@@ -46,7 +46,7 @@ class Chosen(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """As many jobs of a lane as could be started there."""
+    """The places for jobs of a lane: how many could be started there."""
 
     resource: str
     type: str
@@ -106,7 +106,7 @@ _WINNERS = {
 
 @dataclass(slots=True)
 class Choice:
-    """What a claim chooses from; the capacity counts what was chosen as taken."""
+    """The candidates of a claim; the capacity counts those that were chosen as taken."""
 
     tx: Transaction
     limits: Limits

@@ -39,7 +39,7 @@ class Filled:
 
 
 def claim(tx: Transaction, vacancy: Vacancy) -> list[Claim]:
-    """What `fill` hands out."""
+    """The claims that `fill` hands out."""
     return fill(tx, vacancy).claims
 
 

@@ -74,7 +74,7 @@ def locked(tx: Transaction, ids: Collection[str]) -> list[Row]:
 
 
 def unnamed_queries(tx: Transaction, resource: str, type_: str, depth: int) -> list[Query]:
-    """What to ask for the next part of the walk for jobs without a partition, which have no index of their own."""
+    """The queries of the next part of the walk for jobs without a partition, which have no index of their own."""
     walk = tx.terms.walks.get(("unnamed", resource, type_))
     return _behind(resource, type_, None if walk is None else walk.place, depth)
 

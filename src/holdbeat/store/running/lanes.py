@@ -76,7 +76,7 @@ how many entries have been read. SQLite seeks by the first of two compared colum
 
 @dataclass(slots=True)
 class QueueState:
-    """What a claim looks at first."""
+    """The state of the queue, which a claim reads first."""
 
     limits: Limits
     """Those in force."""
@@ -95,7 +95,7 @@ class QueueState:
 
 
 def read_queue_state(tx: Transaction, vacancy: Vacancy) -> QueueState:
-    """What there is to do for a worker, found without reading jobs."""
+    """Reads the lanes and requests that a worker could serve, without reading jobs."""
     apply_ageing(tx)
     wait_for_pauses(tx)
     known = known_lanes(tx)

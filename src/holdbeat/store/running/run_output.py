@@ -1,4 +1,4 @@
-"""What runs say while they run: progress, log lines, artifacts.
+"""Output of runs while they run: progress, log lines, artifacts.
 
 Guards LEASE-03: each entry names the lease under which it was made, and is written only if that lease is still held
 by the same worker with the same fence; from anyone else nothing is kept. A direct request has no run: what it says is

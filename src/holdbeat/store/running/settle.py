@@ -44,7 +44,7 @@ looked at like failures."""
 
 
 class Settled(StrEnum):
-    """What became of a Settlement."""
+    """The result of a Settlement."""
 
     ACCEPTED = "accepted"
     STALE = "stale"
@@ -102,7 +102,7 @@ def _release(tx: Transaction, held: Sequence[tuple[str, str, int]]) -> tuple[dic
 
 
 def _endings(tx: Transaction, ended: Sequence[tuple[Settlement, str]]) -> list[Ending]:
-    """What `end_runs` needs to know of each job. Those that just completed are stored as such on the way."""
+    """The input of `end_runs` for each job. Those that just completed are stored as such on the way."""
     completed = [job_id for settlement, job_id in ended if settlement.outcome.status is RunStatus.COMPLETED]
     stored = {row[0]: row for row in _complete(tx, completed)} if completed else {}
     # Whole jobs: those that did not complete, were cancelled meanwhile, or have a schedule that plans by them.

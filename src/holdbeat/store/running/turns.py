@@ -109,7 +109,7 @@ class LaneTurns:
 def first_by_turn(
     tx: Transaction, limits: Limits, capacity: Capacity, pool: Pool, resource: str, type_: str, places: int
 ) -> LaneTurns:
-    """As many jobs as there are places, each with room in its partition, higher priorities first."""
+    """Chooses up to `places` jobs, each with room in its partition, higher priorities first."""
     key = pool.key
     lane: dict[str, Any] = {"resource": resource, "type": type_}
     first_count = max(VISITED[0], 2 * places)
@@ -189,7 +189,7 @@ def _unnamed(window: list[Row]) -> list[Row]:
 def _locked(
     tx: Transaction, turns: LaneTurns, first: list[Row], unnamed_rows: list[Row], places: int
 ) -> tuple[list[Row], list[Row]]:
-    """As many of both as there are places, locked, without those that can never have room."""
+    """Locks up to `places` of both, without those that can never have room."""
     ids = {row[3] for row in first[:places]}
     light = [row[3] for row in unnamed_rows if row[WEIGHT] <= turns.heaviest]
     rows = locked(tx, [*ids, *light[:places]])

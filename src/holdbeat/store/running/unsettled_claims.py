@@ -1,4 +1,4 @@
-"""What a worker holds, as the store knows it.
+"""The claims that a worker holds, as the store knows them.
 
 Guards LEASE-01 where the answer to a claim was lost: the claim may have happened all the same, and then the worker
 must take up what is its own, or nobody would execute it while its heartbeats keep it alive.

@@ -1,4 +1,4 @@
-"""What a worker can take on: the question that a claim answers."""
+"""The vacancy of a worker: the question that a claim answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdbeat.domain.lease import HTTP_RESOURCE, LeaseTerms
 
 @dataclass(slots=True)
 class Vacancy:
-    """What a worker can take on now."""
+    """The work that a worker can take on now."""
 
     worker_id: str
     slots: Sequence[int]

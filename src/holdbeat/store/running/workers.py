@@ -21,7 +21,7 @@ from holdbeat.store.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a worker learns from its heartbeat."""
+    """The answer to a heartbeat of a worker."""
 
     held: frozenset[str]
     """Leases that it still holds; whatever else it runs, it has lost."""

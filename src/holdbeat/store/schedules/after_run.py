@@ -1,4 +1,4 @@
-"""What the end of a chain means for the Schedule that made it, in the transaction that ends it.
+"""Plans the Schedule that made a chain when the chain ends, in the same transaction.
 
 Guards GOV-09: an adaptive schedule is planned when nothing of it is in flight any more, however that came about;
 and one that lost both its plan and its job is found again. Fires that waited for an unfinished job go on.

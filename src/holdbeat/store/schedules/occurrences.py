@@ -35,7 +35,7 @@ def insert_occurrences(tx: Transaction, occurrences: Sequence[Occurrence]) -> No
 
 
 def taken(tx: Transaction, due_times: Sequence[DueTime]) -> set[DueTime]:
-    """Which of these due times have a verdict that stands. The caller holds the locks of their schedules.
+    """The due times, of these, that have a verdict already. The caller holds the locks of their schedules.
 
     What was recorded without a fire at a time that has not come yet, the clock ran ahead: it is forgotten here.
     """

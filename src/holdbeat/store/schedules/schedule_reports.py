@@ -1,4 +1,4 @@
-"""What can be read about Schedules: lists, previews, and why one runs when it runs."""
+"""Reports about Schedules: lists, previews, and why one runs when it runs."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def preview_timetable(tx: Transaction, fields: Mapping[str, Any]) -> list[Fire]:
 
 @dataclass(slots=True)
 class ScheduleFacts:
-    """What the explanation of a schedule is made of."""
+    """The facts from which a schedule is explained."""
 
     schedule: Schedule
     state: str

@@ -43,7 +43,7 @@ def record_damage(path: str, refusal: HoldbeatError, now: datetime) -> None:
 
 
 def recorded_damage(path: str) -> list[str]:
-    """What was recorded, as sentences, oldest first."""
+    """The recorded damage, as sentences, oldest first."""
     try:
         with open(record_path(path), encoding="utf-8") as file:
             lines = [json.loads(line) for line in file]
@@ -55,6 +55,6 @@ def recorded_damage(path: str) -> list[str]:
 
 
 def forget_damage(path: str) -> None:
-    """To be called when another file, which is whole, has taken the store's place."""
+    """Deletes the record; called when another file, which is whole, has taken the store's place."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(record_path(path))

@@ -277,7 +277,7 @@ def _applied(connection: apsw.Connection) -> list[tuple[int, str]] | None:
 
 
 def integrity_problems(connection: apsw.Connection) -> list[str]:
-    """What SQLite's full integrity check finds; empty if all is well."""
+    """The findings of SQLite's full integrity check; empty if all is well."""
     return [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
 
 
@@ -318,7 +318,7 @@ def keep_deleted_log(refusal: StoreRefused, identity: FileIdentity, connections:
 
 
 def file_problems(path: str) -> list[str]:
-    """What SQLite's own check of the whole file finds wrong."""
+    """The faults that SQLite's own check of the whole file finds."""
     try:
         connection = connect(path)
         try:

@@ -1,4 +1,4 @@
-"""Which file stands at a path, asked before every commit.
+"""Checks before every commit which file stands at a path.
 
 A plain stat also asks for the times of the file. Linux then gives the next write a time of its own (since 6.13), so
 that the inode is written with every commit: a commit took a quarter longer. statx is asked for the number alone.

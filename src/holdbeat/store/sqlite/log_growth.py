@@ -25,7 +25,7 @@ def log_bytes(path: str) -> int:
 
 
 def open_reader(path: str) -> OpenReader | None:
-    """Who keeps the log from being emptied; None if it is not large."""
+    """The reader that keeps the log from being emptied; None if the log is not large."""
     size = log_bytes(path)
     if size <= LARGE_LOG:
         return None

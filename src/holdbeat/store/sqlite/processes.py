@@ -359,5 +359,5 @@ def _make_folder(path: str) -> None:
 
 
 def _owner_of(status: os.stat_result) -> int | None:
-    """Whose folder it is, if it is one and others cannot even look into it."""
+    """The owner of a folder, if it is one and others cannot even look into it."""
     return status.st_uid if stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077 else None

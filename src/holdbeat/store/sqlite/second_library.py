@@ -90,7 +90,7 @@ class SecondLibraryWatch:
         self._poll_at = self._monotonic() + self.poll_every_s
 
     def opened(self, connection: apsw.Connection) -> None:
-        """To be called with one of the store's connections when they are open: now its log's index is there, too."""
+        """Called with one of the store's connections when they are open: now its log's index is there, too."""
         if _descriptor_of(connection, "main") not in descriptors_of(self.inode):
             self._poll_at = float("inf")
             log.warning(
@@ -113,7 +113,7 @@ class SecondLibraryWatch:
             self._poll_at = after + max(self.poll_every_s, self.poll_pause_ratio * (after - now))
 
     def end(self) -> None:
-        """To be called when the store's connections are closed."""
+        """Called when the store's connections are closed."""
         with _lock:
             if not self._is_registered:
                 return

@@ -126,7 +126,7 @@ def _redirect_pending(tx: Transaction, webhook: Webhook) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ServerSecret:
-    """What signs messages to a plain `webhook_url`: the newest first, and until when an older one signs too."""
+    """The secrets that sign messages to a plain `webhook_url`: newest first, and until when older ones sign."""
 
     secrets: tuple[str, ...]
     rotated_at: datetime | None = None

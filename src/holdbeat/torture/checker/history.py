@@ -31,7 +31,7 @@ class Violation:
 
 @dataclass
 class History:
-    """What was acknowledged and seen outside of the store, then the tables of the store."""
+    """The history of a campaign: acknowledgements and sightings outside of the store, then its tables."""
 
     # --- seen outside of the store -------------------------------------------------------------------------
     acknowledged: Sequence[Row] = ()

@@ -57,7 +57,7 @@ def keys_name_one_job(history: History) -> Iterator[Violation]:
 
 
 def starts_are_on_record(history: History) -> Iterator[Violation]:
-    """What handlers saw begin are the runs on record, each once, under the fence that it was given."""
+    """The runs that handlers saw begin are those on record, each once, under the fence that it was given."""
     of_jobs = [row for row in history.starts if row["job"] is not None]
     for run_id, count in Counter(row["run"] for row in of_jobs).items():
         if count > 1:
