@@ -110,10 +110,6 @@ def _next(backend: Backend) -> list[Any]:
     return sorted(schedules, key=lambda schedule: str(schedule["fires_at"]))[:SCHEDULES_SHOWN]
 
 
-def _counts(look: dict[str, Any]) -> str:
-    return "   ".join(f"{name} {amount}" for name, amount in look["stats"]["jobs"].items())
-
-
 def _coloured_counts(look: dict[str, Any], width: int) -> Text:
     """The counts, each in the colour of its status."""
     from rich.text import Text
@@ -155,7 +151,8 @@ def _is_told(limit: Any) -> bool:
 
 
 def _parts(look: dict[str, Any], url: str) -> list[Drawn]:
-    parts: list[Drawn] = [f"holdbeat   {url}", _counts(look), ""]
+    counts = "   ".join(f"{name} {amount}" for name, amount in look["stats"]["jobs"].items())
+    parts: list[Drawn] = [f"holdbeat   {url}", counts, ""]
     for title, drawn, _ in _sections(look):
         parts += [title, *drawn, ""]
     return parts

@@ -275,11 +275,6 @@ _decoder = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant
 # json.loads makes one for each text, which takes as long as a short text does.
 
 
-def _opens(text: str) -> int:
-    """How many brackets open, which is more than the depth unless each stands within the one before."""
-    return text.count("{") + text.count("[")
-
-
 def loads_strict(body: bytes | str) -> Any:
     """Reads a JSON text from outside.
 
@@ -290,7 +285,11 @@ def loads_strict(body: bytes | str) -> Any:
         text = body if isinstance(body, str) else body.decode("utf-8")
     except UnicodeDecodeError:
         raise Malformed("The body is not UTF-8 text; send JSON encoded as UTF-8.") from None
-    if isinstance(body, bytes) and _PERHAPS_UNFIT.search(text) is None and _opens(text) <= MAX_DEPTH:
+    if (
+        isinstance(body, bytes)
+        and _PERHAPS_UNFIT.search(text) is None
+        and text.count("{") + text.count("[") <= MAX_DEPTH  # as many as the text is deep, or more
+    ):
         # Nothing in it can be unfit but a key that occurs twice.
         try:
             return _decoder.decode(text)

@@ -98,7 +98,7 @@ class Supervisor:
             self.worker.id,
             terms,
             self.dispatcher.running,
-            self._tell_from_thread,
+            self.dispatcher.running.tell,
             known=self.dispatcher.known,
             on_unknown=self._check_claims_from_thread,
             recorder=recorder,
@@ -271,10 +271,6 @@ class Supervisor:
         store.withdraw_alive(worker_id)
 
     # --- what the parts report ---------------------------------------------------------------------------
-
-    def _tell_from_thread(self, lease_id: str, reason: StopReason) -> None:
-        """Stops a handler for the heartbeat; works even while the event loop is blocked."""
-        self.dispatcher.running.tell(lease_id, reason)
 
     def _check_claims_from_thread(self) -> None:
         """The heartbeat keeps leases alive that the dispatcher does not know: it looks what they are."""

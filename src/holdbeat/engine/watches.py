@@ -14,7 +14,6 @@ from holdbeat.store.migrate import schema_refusal
 from holdbeat.store.running.preemption import preempt, preempted_leases, wants_to_preempt
 from holdbeat.store.running.workers import signals
 from holdbeat.store.topics import Topic
-from holdbeat.store.transaction import Transaction
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -89,13 +88,12 @@ class CancelWatch(Service):
     async def step(self) -> list[str]:
         if not self._dispatcher.running:
             return []
-        cancelled, preempted = await self.store.read(_told, self._worker_id)
+        worker_id = self._worker_id
+        cancelled, preempted = await self.store.read(
+            lambda tx: (signals(tx, worker_id), preempted_leases(tx, worker_id))
+        )
         for lease_id in cancelled:
             self._dispatcher.running.tell(lease_id, StopReason.CANCELLED)
         for lease_id in preempted:
             self._dispatcher.running.tell(lease_id, StopReason.PREEMPTED)
         return [*cancelled, *preempted]
-
-
-def _told(tx: Transaction, worker_id: str) -> tuple[dict[str, str], list[str]]:
-    return signals(tx, worker_id), preempted_leases(tx, worker_id)

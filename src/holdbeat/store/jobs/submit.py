@@ -41,7 +41,8 @@ def _submit_many(tx: Transaction, batches: list[Sequence[Submission]]) -> list[E
     first = 0
     for joined, run in runs:
         jobs = preparation.prepare_uniform(joined) if isinstance(joined, UniformSubmissions) else None
-        if jobs is not None and (len(run) == 1 or not _is_entangled(jobs.model)):
+        # Jobs with unique keys or upstreams depend on those of other batches.
+        if jobs is not None and (len(run) == 1 or not (jobs.model.unique_key or jobs.model.after)):
             good.append(jobs)
             places.append(range(first, first + len(run)))
         else:
@@ -85,11 +86,6 @@ def _joined(run: list[Sequence[Submission]]) -> Sequence[Submission]:
         return run[0]
     uniform = [batch for batch in run if isinstance(batch, UniformSubmissions)]
     return UniformSubmissions(uniform[0].kind, [params for batch in uniform for params in batch.params])
-
-
-def _is_entangled(job: NewJob) -> bool:
-    """Whether what becomes of a batch of such jobs depends on others."""
-    return bool(job.unique_key or job.after)
 
 
 def _store(tx: Transaction, batches: list[Sequence[NewJob]]) -> list[Enqueued | Exception]:
