@@ -60,11 +60,11 @@ class AppStore(AppHooks, JobTypeRegistry):
     def job_types(self) -> list[JobType]:
         """All job types that this App can run, with the built-in ones."""
         outbound = WatchedOutbound(self.settings, lambda: self._origin.store)
-        own = list({id(job_type): job_type for job_type in self._types.values()}.values())
+        distinct = list({id(job_type): job_type for job_type in self._types.values()}.values())
         built_in = [http_job_type(outbound)]
         if self.settings.allow_shell:
             built_in.append(shell_job_type())
-        return own + built_in
+        return distinct + built_in
 
     def _types_changed(self, added: JobType) -> None:
         self._is_announced = False

@@ -244,9 +244,9 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.has_begun = True
             headers = list(message.get("headers", ()))
-            own = {name for name, _ in headers}
+            names = {name for name, _ in headers}
             headers += (
-                _COMMON if own.isdisjoint(_COMMON_NAMES) else [header for header in _COMMON if header[0] not in own]
+                _COMMON if names.isdisjoint(_COMMON_NAMES) else [header for header in _COMMON if header[0] not in names]
             )
             if message["status"] == 413:
                 self._lingers = True

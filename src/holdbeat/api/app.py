@@ -149,12 +149,12 @@ def _check_path(setting: str, path: str) -> None:
     """Refuses a path of the settings that would hide something else (OPS-01)."""
     first = path.strip("/").partition("/")[0]
     if not _PLAIN_PATH.fullmatch(path) or ".." in path:
-        what = "is no plain path: write /words/like-these, without parameters"
+        fault = "is no plain path: write /words/like-these, without parameters"
     elif first in TAKEN:
-        what = f"would hide what is served under /{first}: choose another path"
+        fault = f"would hide what is served under /{first}: choose another path"
     else:
         return
-    raise SettingsError(f"{setting}: {path!r} {what}.", field=setting)
+    raise SettingsError(f"{setting}: {path!r} {fault}.", field=setting)
 
 
 async def _refuse_by_router(request: Request, error: Exception) -> Response:

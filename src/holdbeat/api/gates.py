@@ -184,8 +184,8 @@ class GateProxy:
             dropped.add(b"authorization")  # it is a key of this server
         headers = [(b"host", self._upstream.host), *end_to_end(scope["headers"], dropped)]
         cookies = [value for name, value in scope["headers"] if name == b"cookie"]
-        if kept := [part for value in cookies for part in value.split(b";") if not _is_ours(part)]:
-            headers.append((b"cookie", b";".join(kept).strip()))
+        if cookie_parts := [part for value in cookies for part in value.split(b";") if not _is_ours(part)]:
+            headers.append((b"cookie", b";".join(cookie_parts).strip()))
         names = {name.lower() for name, _ in headers}
         if has_body and b"content-length" not in names:
             headers.append((b"transfer-encoding", b"chunked"))

@@ -118,9 +118,9 @@ class ApiRequest:
     def choice(self, name: str, choices: Iterable[str]) -> str | None:
         """A filter by one word of a vocabulary."""
         text = self.text(name)
-        known = list(choices)
-        if text is not None and text not in known:
-            raise Invalid(f"{name} must be one of {', '.join(known)}.", code="unknown_choice", field=name)
+        words = list(choices)
+        if text is not None and text not in words:
+            raise Invalid(f"{name} must be one of {', '.join(words)}.", code="unknown_choice", field=name)
         return text
 
     def whole(self, name: str, default: int | None, low: int, high: int) -> int | None:

@@ -115,12 +115,12 @@ def _clock(settings: Any, store: Any) -> Finding:
     worst = max(abs(skew_s), ahead_s)
     if worst < SKEW_WARNING_S:
         return OK, f"This machine and the store differ by {abs(skew_s):.3f} s."
-    what = (
+    difference = (
         f"The store's clock and this machine's differ by {span(abs(skew_s))}."
         if abs(skew_s) >= ahead_s
         else f"The newest event lies {span(ahead_s)} in the future: the clock has been set back."
     )
-    return WARNING if worst < SKEW_WRONG_S else WRONG, what, "Set the clocks by NTP."
+    return WARNING if worst < SKEW_WRONG_S else WRONG, difference, "Set the clocks by NTP."
 
 
 def _workers(settings: Any, store: Any) -> Finding:

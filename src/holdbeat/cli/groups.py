@@ -18,8 +18,8 @@ GROUP = click.argument("group_id", metavar="GROUP")
 
 
 def _group(group: Mapping[str, Any]) -> list[Any]:
-    own = {name: value for name, value in group.items() if name != "jobs"}
-    return [fields(own), "", jobs_table(group["jobs"])]
+    about = {name: value for name, value in group.items() if name != "jobs"}
+    return [fields(about), "", jobs_table(group["jobs"])]
 
 
 @click.group(

@@ -49,9 +49,9 @@ def _open_steps(job: Mapping[str, Any]) -> str:
 
 def wait_line(wait: Mapping[str, Any]) -> str:
     """The waits of a chain, in a line."""
-    what = wait.get("name") or wait.get("job_id") or wait.get("question_id") or ""
+    subject = wait.get("name") or wait.get("job_id") or wait.get("question_id") or ""
     until = f"until {instant(wait['until'])}" if wait["until"] else ""
-    return " ".join(part for part in (wait["kind"], shown(what), until) if part)
+    return " ".join(part for part in (wait["kind"], shown(subject), until) if part)
 
 
 def _note(job: Mapping[str, Any]) -> str:
@@ -96,8 +96,8 @@ def job_fields(job: Mapping[str, Any]) -> Drawn:
 
 def pause_line(pause: Mapping[str, Any], time: str) -> str:
     """A line for a pause: its subject, the time in words such as "for 3 min", and the reason."""
-    what = "Everything" if pause["resource"] is None else f"The resource {shown(pause['resource'])}"
-    return f"{what} is paused {time}" + (f": {shown(pause['reason'])}" if pause["reason"] else "")
+    subject = "Everything" if pause["resource"] is None else f"The resource {shown(pause['resource'])}"
+    return f"{subject} is paused {time}" + (f": {shown(pause['reason'])}" if pause["reason"] else "")
 
 
 def pause_lines(pauses: Sequence[Mapping[str, Any]]) -> list[Drawn]:

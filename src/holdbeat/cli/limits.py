@@ -59,18 +59,18 @@ def set_limit(
     **options: Any,
 ) -> Any:
     """Set fields of the limit NAME; running workers follow it at once."""
-    known = {limit["name"]: limit for limit in backend.list_limits()["items"]}.get(name)
-    if known is None and not (options["resource"] or options["type"] or everything):
+    present = {limit["name"]: limit for limit in backend.list_limits()["items"]}.get(name)
+    if present is None and not (options["resource"] or options["type"] or everything):
         raise click.UsageError(
             f"There is no limit {shown(name)} yet: say what it covers with --resource, --type or --everything, such as "
             f"--resource {shown(name)}."
         )
     changes = without_none(options)
     if weights:
-        before = known["weights"] if known is not None else None
+        before = present["weights"] if present is not None else None
         changes["weights"] = {**(before or {}), **_weights(weights)}
     if rate is not None or burst is not None:
-        changes["rate"] = _rate(rate, burst, known)
+        changes["rate"] = _rate(rate, burst, present)
     if not changes:
         raise click.UsageError("Say what to set: --slots, --rate, --burst, --per-partition, --fair or --weight.")
     return backend.set_limit(name, changes)

@@ -52,8 +52,8 @@ def recover(settings: Any, store: Any, as_json: bool) -> None:
             raise
         except Exception as error:  # what cannot be repaired must not keep the rest from it (REC-05)
             failed.append({**unit, "error": getattr(error, "detail", None) or f"{type(error).__name__}: {error}"})
-    left = {unit[1][0] for unit in recovery_units(store.read_sync(find_trouble, settings.lease_terms, dead))}
-    for worker_id in dead - left:
+    undone = {unit[1][0] for unit in recovery_units(store.read_sync(find_trouble, settings.lease_terms, dead))}
+    for worker_id in dead - undone:
         store.withdraw_alive(worker_id)
     if as_json:
         print_json({"repaired": repaired, "failed": failed})
@@ -263,15 +263,15 @@ def move_store(obj: Any, /, target: str, artifact_dir: str | None, store: str | 
             path, target, artifacts=Artifacts(artifact_dir or settings.artifact_dir), progress=_overall(report)
         )
     seconds = round(clock.monotonic() - began, 3)
-    left = tables_of_others(path)
+    foreign_tables = tables_of_others(path)
     if as_json:
         tables = [{"name": t.name, "rows": t.rows, "checksum": t.checksum} for t in moved]
-        print_json({"tables": tables, "left": left, "seconds": seconds})
+        print_json({"tables": tables, "left": foreign_tables, "seconds": seconds})
         return
     say(table(("table", "rows"), [(t.name, f"{t.rows:,}") for t in moved]))
     say(f"Copied {sum(t.rows for t in moved):,} rows of {len(moved)} tables and compared them in {seconds:.1f} s.")
-    if left:
-        say(f"Not Holdbeat's, and left where they are: {shown(', '.join(left))}.")
+    if foreign_tables:
+        say(f"Not Holdbeat's, and left where they are: {shown(', '.join(foreign_tables))}.")
     say("Both stores are the same, row by row. Now set store to the new address wherever Holdbeat runs.")
 
 

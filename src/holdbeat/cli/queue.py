@@ -47,15 +47,15 @@ def pause(backend: Backend, resource: str | None, reason: str | None, as_json: b
 
 def _warn_of_unused(backend: Backend, resource: str) -> None:
     """A resource may be paused before anything uses it; but if nothing does, it is more likely misspelt."""
-    known = {job_type["defaults"]["resource"] for job_type in backend.job_types()["items"]}
-    known |= set(backend.stats()["resources"])
-    known |= {name for worker in backend.workers()["items"] for name in worker["resources"] or ()}
-    if resource in known or backend.list_jobs(resource=resource, limit=1)["items"]:
+    resources = {job_type["defaults"]["resource"] for job_type in backend.job_types()["items"]}
+    resources |= set(backend.stats()["resources"])
+    resources |= {name for worker in backend.workers()["items"] for name in worker["resources"] or ()}
+    if resource in resources or backend.list_jobs(resource=resource, limit=1)["items"]:
         return
     from holdbeat.domain.schema import near_matches
 
-    near = near_matches(resource, sorted(known))
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known are: {', '.join(sorted(known))}."
+    near = near_matches(resource, sorted(resources))
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known are: {', '.join(sorted(resources))}."
     click.echo(
         f"No job, job type, worker or limit uses the resource {shown(resource)}. {hint} To take the pause back: "
         f"holdbeat queue resume --resource {shlex.quote(resource)}",

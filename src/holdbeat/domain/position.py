@@ -37,6 +37,6 @@ def permuted(places: Sequence[int], order: Sequence[str], present: Sequence[str]
 
     `places` are the positions of `present` in ascending order; `order` lists the same ids as they shall stand.
     """
-    held = dict(zip(present, places, strict=True))
+    new_places = dict(zip(present, places, strict=True))
     ascending = sorted(places)
-    return {job_id: place for job_id, place in zip(order, ascending, strict=True) if held[job_id] != place}
+    return {job_id: place for job_id, place in zip(order, ascending, strict=True) if new_places[job_id] != place}

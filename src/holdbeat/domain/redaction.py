@@ -168,7 +168,7 @@ def kept_headers(headers: Any, present: Mapping[str, Any], field: str = "headers
     if not isinstance(headers, dict) or REDACTED not in headers.values():
         return headers
     values = {name.lower(): value for name, value in present.items()}
-    kept = {}
+    headers_kept = {}
     for name, value in headers.items():
         if value == REDACTED and name.lower() not in values:
             raise Invalid(
@@ -176,8 +176,8 @@ def kept_headers(headers: Any, present: Mapping[str, Any], field: str = "headers
                 code="nothing_to_keep",
                 field=field,
             )
-        kept[name] = values[name.lower()] if value == REDACTED else value
-    return kept
+        headers_kept[name] = values[name.lower()] if value == REDACTED else value
+    return headers_kept
 
 
 def kept_secrets(schedule: Schedule, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,8 +109,8 @@ def check_retry_policy(value: Any, field: str = "retry_policy") -> dict[str, Any
         elif name == "jitter":
             check_number(amount, place, 0, 1)
         else:
-            known = ", ".join(DEFAULT_RETRY_POLICY.as_dict())
-            raise Invalid(f"{field} has no member {name}; it has {known}.", code="unknown_field", field=place)
+            members = ", ".join(DEFAULT_RETRY_POLICY.as_dict())
+            raise Invalid(f"{field} has no member {name}; it has {members}.", code="unknown_field", field=place)
     return dict(value)
 
 
@@ -372,9 +372,9 @@ def merged(submission: Submission, type_: str, below: Sequence[Layer], now: date
 
 def _by_param(what: str, submission: Submission, params: Mapping[str, Any], below: Sequence[Layer]) -> str:
     """What the submission says, or the value of the param that its type names, of a URL the host; empty without one."""
-    own: str | None = submission.own.get(what)
-    if own is not None:
-        return own
+    param_name: str | None = submission.own.get(what)
+    if param_name is not None:
+        return param_name
     name = None
     for layer in below:
         name = name or layer.get(f"{what}_by")

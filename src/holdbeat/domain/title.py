@@ -62,12 +62,12 @@ def check_pattern(pattern: Any, names: Iterable[str], *, takes_others: bool) -> 
             code="bad_job_type",
             field="title",
         )
-    known = list(names)
+    params = list(names)
     for name in _HOLE.findall(pattern):
-        if name not in known and not takes_others:
+        if name not in params and not takes_others:
             raise Invalid(
                 f"title names the param {name}, which this job type does not take; it takes "
-                f"{', '.join(known) or 'none'}.",
+                f"{', '.join(params) or 'none'}.",
                 code="bad_job_type",
                 field="title",
             )

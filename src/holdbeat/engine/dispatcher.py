@@ -299,8 +299,8 @@ class Dispatcher:
         """Nothing of the cycle is stored: results wait again, slots are free or held as they were before."""
         self.results.take_back(cycle.results)
         if cycle.vacancy is not None:
-            held = {run.slot for run in cycle.results}
-            self.slots.give_back_offered(cycle.vacancy.slots, cycle.vacancy.http_slots, held)
+            slots = {run.slot for run in cycle.results}
+            self.slots.give_back_offered(cycle.vacancy.slots, cycle.vacancy.http_slots, slots)
             self._may_have_work = True
             # Errors of the engine underneath include: a slot is free for us and taken in the store.
             self._may_hold_unknown_claims |= isinstance(error, StoreDown) or not isinstance(error, HoldbeatError)
@@ -319,9 +319,9 @@ class Dispatcher:
 
     async def _start_unknown_claims(self) -> None:
         """Starts what the store gave us in a cycle whose answer was lost."""
-        held = await self._store.read(held_claims, self._worker.id)
+        claims = await self._store.read(held_claims, self._worker.id)
         known = self.known()
-        unknown = [claim for claim in held if claim.lease.id not in known]
+        unknown = [claim for claim in claims if claim.lease.id not in known]
         for claim in unknown:
             log.warning("the claim of run %s had got no answer; it is executed now", claim.lease.id)
             self.slots.occupy(claim.lease.slot)

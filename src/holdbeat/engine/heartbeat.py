@@ -86,7 +86,7 @@ class Heartbeat:
     def step(self) -> bool:
         """One beat. Returns whether it reached the store."""
         began = self._clock.monotonic()
-        held = dict(self._running)
+        leases = dict(self._running)
         known = self._known()
         try:
             answer = self._beat()
@@ -104,10 +104,10 @@ class Heartbeat:
             if lease_id in answer.renewed or lease_id in before_at
         }
         log.debug("heartbeat of %s: %d leases", self._worker_id, len(answer.held), extra={"worker": self._worker_id})
-        for lease_id in held.keys() - answer.held:
+        for lease_id in leases.keys() - answer.held:
             if lease_id in self._running:
                 log.warning("the lease of run %s is gone; its handler is stopped", lease_id)
-                self._stop_lost(held[lease_id])
+                self._stop_lost(leases[lease_id])
         if answer.held:
             self._tell_cancelled()
         before, self._unknown = self._unknown, answer.held - known - self._known()

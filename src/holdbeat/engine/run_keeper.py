@@ -55,18 +55,18 @@ class RunKeeper:
 
     def keep(self, name: str, value: str, started_at: datetime, duration_s: float) -> str | None:
         try:
-            kept = self._store.write_sync(keep_step, self._step(name, value, started_at, duration_s))
+            earlier = self._store.write_sync(keep_step, self._step(name, value, started_at, duration_s))
         except LeaseGone as error:
             raise self._stopped(error) from error
-        return None if kept == value else kept
+        return None if earlier == value else earlier
 
     async def keep_async(self, name: str, value: str, started_at: datetime, duration_s: float) -> str | None:
         try:
             entry = self._step(name, value, started_at, duration_s)
-            kept = await self._store.insert(asyncio.get_running_loop(), keep_step, entry)
+            earlier = await self._store.insert(asyncio.get_running_loop(), keep_step, entry)
         except LeaseGone as error:
             raise self._stopped(error) from error
-        return None if kept == value else kept
+        return None if earlier == value else earlier
 
     def _step(self, name: str, value: str, started_at: datetime, duration_s: float) -> StepEntry:
         lease = self._lease

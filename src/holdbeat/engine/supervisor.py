@@ -233,8 +233,8 @@ class Supervisor:
         self._grace_ended.clear()
         self.dispatcher.running.tell_all(StopReason.INTERRUPTED)
         if not await self._drained(grace_s + KILL_MARGIN_S):
-            held = self.dispatcher.running.entries()
-            for entry in held:
+            entries = self.dispatcher.running.entries()
+            for entry in entries:
                 self.dispatcher.give_up_on(
                     entry,
                     Outcome.failed(
@@ -243,7 +243,7 @@ class Supervisor:
                 )
             self._grace_ended.clear()
             # What is left without anything held has been offered to the store for the whole grace.
-            if self.dispatcher.owes and not await self._drained(SETTLE_TIMEOUT_S if held else STORE_TIMEOUT_S):
+            if self.dispatcher.owes and not await self._drained(SETTLE_TIMEOUT_S if entries else STORE_TIMEOUT_S):
                 log.error("results could not be settled before the end; recovery will find them")
 
     def give_back_without_loop(self) -> None:

@@ -99,10 +99,10 @@ class WebhookService(Service):
         await super().stop()
         if self._on_their_way:
             await asyncio.wait(set(self._on_their_way), timeout=2.0)
-        left = list(self._on_their_way)
-        for task in left:
+        unfinished = list(self._on_their_way)
+        for task in unfinished:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*unfinished, return_exceptions=True)
         with contextlib.suppress(Exception):
             await self._write_results()
         await self._outbound.aclose()

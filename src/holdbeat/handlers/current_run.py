@@ -39,8 +39,8 @@ def log_failure(ctx: Context, outcome: Outcome) -> None:
     if not log.isEnabledFor(level):
         return
     fields = {**_ids(ctx), "type": ctx.type, "title": ctx.title, "error_kind": str(outcome.error_kind)}
-    what = ctx.type if ctx.title == ctx.type else f"{ctx.type} ({ctx.title})"
-    words = (what, outcome.error)
+    name = ctx.type if ctx.title == ctx.type else f"{ctx.type} ({ctx.title})"
+    words = (name, outcome.error)
     record = log.makeRecord(log.name, level, __file__, 0, "a run of %s failed: %s", words, None, extra=fields)
     if ctx.traceback and log.isEnabledFor(logging.DEBUG):
         record.exc_text = ctx.traceback

@@ -108,10 +108,10 @@ class HttpFailure(Exception):
 
 def validate_http_params(params: Mapping[str, Any], policy: OutboundPolicy | None = None) -> HttpParams:
     """Refuses params that `http` cannot work with; with a policy also a URL that may not be called."""
-    known = HTTP_PARAMS_SCHEMA["properties"]
+    properties = HTTP_PARAMS_SCHEMA["properties"]
     for name in params:
-        if name not in known:
-            raise Invalid(f"An http job has no param {name!r}; it knows {', '.join(known)}.", field=name)
+        if name not in properties:
+            raise Invalid(f"An http job has no param {name!r}; it knows {', '.join(properties)}.", field=name)
     url = params.get("url")
     if not isinstance(url, str) or not url:
         raise Invalid("An http job needs a url; give it as a string.", field="url")

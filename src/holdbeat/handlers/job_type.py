@@ -285,9 +285,9 @@ def _parameters(function: Callable[..., Any], called: Any, name: str) -> _Parame
 
 
 def _check_params_named(parameters: _Parameters, name: str, **named: str | None) -> None:
-    for what, param in named.items():
+    for role, param in named.items():
         if param is not None and param not in parameters.shapes:
-            raise _refused(f"Job type {name} has no param {param} that could name the {what} of a job.", field=what)
+            raise _refused(f"Job type {name} has no param {param} that could name the {role} of a job.", field=role)
 
 
 def _context_parameter(signature: inspect.Signature, raw: Mapping[str, Any]) -> str | None:

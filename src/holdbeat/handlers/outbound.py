@@ -291,9 +291,9 @@ class Outbound:
 
 
 def _request_headers(url: httpx2.URL, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    own = {"host": url.netloc, "user-agent": USER_AGENT.encode(), "accept": b"*/*"}
+    defaults = {"host": url.netloc, "user-agent": USER_AGENT.encode(), "accept": b"*/*"}
     names = {name.lower() for name in headers}
-    lines = [(name.encode(), value) for name, value in own.items() if name not in names]
+    lines = [(name.encode(), value) for name, value in defaults.items() if name not in names]
     lines += [(name.encode("ascii"), value.encode("utf-8")) for name, value in headers.items()]
     if "accept-encoding" not in names:
         lines.append((b"accept-encoding", b"gzip"))

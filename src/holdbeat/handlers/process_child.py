@@ -275,12 +275,12 @@ class _Pipe:
         return await in_own_thread(lambda: self.ask(request), name="ask")
 
     def keep(self, name: str, value: str, started_at: datetime, duration_s: float) -> str | None:
-        kept: str | None = self.ask(_keeping(name, value, started_at, duration_s))
-        return kept
+        earlier: str | None = self.ask(_keeping(name, value, started_at, duration_s))
+        return earlier
 
     async def keep_async(self, name: str, value: str, started_at: datetime, duration_s: float) -> str | None:
-        kept: str | None = await self.ask_async(_keeping(name, value, started_at, duration_s))
-        return kept
+        earlier: str | None = await self.ask_async(_keeping(name, value, started_at, duration_s))
+        return earlier
 
     def _next_number(self) -> int:
         self._count += 1

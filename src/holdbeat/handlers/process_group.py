@@ -294,15 +294,15 @@ def _clean_up(group: int, run_id: str, leave_s: float) -> int:
     Those left the group by setsid, as daemons do. Several looks, because one that forks may be between them.
     Returns how many there were when the time was over.
     """
-    left = len(marked([run_id]))
+    count = len(marked([run_id]))
     for _ in range(round(leave_s / _POLL_S)):
-        if not left:
+        if not count:
             break
         time.sleep(_POLL_S)
-        left = len(marked([run_id]))
+        count = len(marked([run_id]))
     _signal_group(group, signal.SIGKILL)
     kill_marked([run_id])
-    return left
+    return count
 
 
 def note_left_behind(count: int) -> str:
@@ -316,11 +316,11 @@ def despite_left_behind(outcome: Outcome, count: int) -> Outcome:
     """The Outcome of a run that left processes behind: no success, for what they still had to do was not done."""
     if not count or outcome.status is RunStatus.FAILED:
         return outcome
-    what = f"{count} processes" if count > 1 else "a process"
+    processes = f"{count} processes" if count > 1 else "a process"
     return replace(
         outcome,
         status=RunStatus.FAILED,
-        error=f"The handler left {what} behind, which had to be killed. Wait for what it starts before it ends.",
+        error=f"The handler left {processes} behind, which had to be killed. Wait for what it starts before it ends.",
         error_kind=ErrorKind.ERROR,
     )
 

@@ -54,8 +54,8 @@ def _full(pool: Pool, covered: str, held: int, weight: int, holders: list[str]) 
         advice = f"Raise the limit {name}, or submit it with a smaller weight."
         return f"It weighs {weight} slots of {covered}, and only {slots} {verb} there. {advice}"
     if held < slots:
-        kept = f"It weighs {weight} slots of {covered}, and not as many are free; nothing else starts before it."
-        return f"{kept} {held} of {slots} {'is' if held == 1 else 'are'} held{by}."
+        detail = f"It weighs {weight} slots of {covered}, and not as many are free; nothing else starts before it."
+        return f"{detail} {held} of {slots} {'is' if held == 1 else 'are'} held{by}."
     if held > slots:
         return f"Of {covered} {slots} may be held at once, and {held} are{by}."
     return f"The {slots} {'slot' if slots == 1 else 'slots'} of {covered} {'is' if slots == 1 else 'are'} held{by}."
@@ -137,9 +137,9 @@ def holder_words(holder: SlotHolder, now: datetime) -> str:
         client = f" by {holder.client}" if holder.client else ""
         cancelled = ", cancelled but not given back" if holder.is_cancelled else ""
         return f"reservation {holder.reservation_id} ({holder.type}{client} for {lasted}{cancelled})"
-    what = f"job {holder.job_id}" if holder.job_id else f"direct request {holder.reservation_id}"
+    work = f"job {holder.job_id}" if holder.job_id else f"direct request {holder.reservation_id}"
     cancelled = ", cancelled but still running" if holder.is_cancelled else ""
-    return f"{what} ({holder.type} on {holder.worker_id} for {lasted}{cancelled})"
+    return f"{work} ({holder.type} on {holder.worker_id} for {lasted}{cancelled})"
 
 
 def holder_json(holder: SlotHolder) -> dict[str, Any]:

@@ -112,8 +112,8 @@ def explain_waiting(tx: Transaction, job: Job) -> dict[str, Any]:
 
 def _delayed(tx: Transaction, job: Job) -> list[Reason]:
     assert job.not_before is not None
-    what = "It is the retry of a failed job, and its delay lasts" if job.retry_kind == "auto" else "It is delayed"
-    return [reason(Blocker.DELAYED, f"{what} until {moment(job.not_before, tx.now)}.", until=job.not_before)]
+    cause = "It is the retry of a failed job, and its delay lasts" if job.retry_kind == "auto" else "It is delayed"
+    return [reason(Blocker.DELAYED, f"{cause} until {moment(job.not_before, tx.now)}.", until=job.not_before)]
 
 
 def _waiting(tx: Transaction, job: Job) -> list[Reason]:
@@ -256,24 +256,24 @@ def workers_busy(
     """Whether every worker that could run it has no free slot, and what holds its slots."""
     able = [worker for worker in workers if worker.can_serve(work.resource, work.type)]
     is_http = work.resource == HTTP_RESOURCE
-    held = [
+    holders = [
         holder
         for holder in holders_on_workers(tx, [worker.id for worker in able])
         if holder.slot is not None and (holder.slot < 0) == is_http
     ]
-    used_slots = Counter(holder.worker_id for holder in held)
+    used_slots = Counter(holder.worker_id for holder in holders)
     if any(used_slots[worker.id] < (worker.http_slots if is_http else worker.slots) for worker in able):
         return [], []
     slots = sum(worker.http_slots if is_http else worker.slots for worker in able)
     why = reason(
         WORKERS_BUSY,
         f"No worker that can run it has a free slot ({counted(slots, 'slot')} on {counted(len(able), 'worker')}): "
-        f"{listed(holder_words(holder, tx.now) for holder in held)}.",
+        f"{listed(holder_words(holder, tx.now) for holder in holders)}.",
         workers=[worker.id for worker in able],
         slots=slots,
-        holders=[holder_json(holder) for holder in held],
+        holders=[holder_json(holder) for holder in holders],
     )
-    return [why], held
+    return [why], holders
 
 
 def _jobs_ahead(tx: Transaction, job: Job) -> list[Reason]:

@@ -83,8 +83,8 @@ def checked_fields(
 ) -> dict[str, Any]:
     """Refuses what is no object, has a field that is not known, or lacks one that is needed."""
     if not isinstance(value, dict):
-        what = f"{place.rstrip('.')} must be" if place else "The body must be"
-        raise Invalid(f"{what} a JSON object.", code="invalid_body", field=place.rstrip(".") or None)
+        subject = f"{place.rstrip('.')} must be" if place else "The body must be"
+        raise Invalid(f"{subject} a JSON object.", code="invalid_body", field=place.rstrip(".") or None)
     names = allowed if isinstance(allowed, frozenset | Mapping) else frozenset(allowed)
     for name in value:
         if name not in names:

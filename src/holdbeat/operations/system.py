@@ -54,9 +54,9 @@ def job_types(tx: Transaction, context: OperationContext, *, limit: int | None =
     last = cursors.read(cursor, str)
     # Sorted here: databases have orders of their own.
     types = sorted(list_types(tx), key=lambda announced: announced.name)
-    left = [announced for announced in types if last is None or announced.name > last[0]]
-    page = left[:count]
-    following = cursors.write(page[-1].name) if len(left) > count else None
+    types_after = [announced for announced in types if last is None or announced.name > last[0]]
+    page = types_after[:count]
+    following = cursors.write(page[-1].name) if len(types_after) > count else None
     return page_json(Page(page, following), lambda announced: form(announced, schemas.JobType))
 
 

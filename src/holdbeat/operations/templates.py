@@ -70,8 +70,8 @@ def update_template(
     type_ = changes.get("type", template.type)
     check_call(context, type_, changes.get("default_params"), changes.get("webhook_url"))
     if template.type == "http" and isinstance(changes.get("default_params"), dict):
-        kept = kept_params(changes["default_params"], template.default_params, "default_params")
-        changes = {**changes, "default_params": kept}
+        params = kept_params(changes["default_params"], template.default_params, "default_params")
+        changes = {**changes, "default_params": params}
     return template_json(templates.patch_template(tx, reference, changes, version=version))
 
 

@@ -61,12 +61,12 @@ def mark_seen(tx: Transaction, name: str | None = None) -> int:
 
 def _paused(tx: Transaction) -> Iterator[AttentionItem]:
     for pause in list_pauses(tx):
-        what = "The whole queue" if pause.resource is None else f"The resource {pause.resource}"
+        subject = "The whole queue" if pause.resource is None else f"The resource {pause.resource}"
         by = f"by {pause.paused_by}" if pause.paused_by else ""
         detail = ": ".join(part for part in (by, pause.reason or "") if part) or None
         yield AttentionItem(
             "paused",
-            f"{what} is paused",
+            f"{subject} is paused",
             "Resume it when the reason is over: holdbeat queue resume.",
             since=pause.paused_at,
             detail=detail,

@@ -226,7 +226,7 @@ def _lane_bar(span: Span, x: Callable[[datetime], float], now: datetime, zone: Z
     left, right = x(span.started_at), x(span.finished_at or now)
     width = max(1.5, right - left - 0.8)
     took = duration(((span.finished_at or now) - span.started_at).total_seconds())
-    what = "reservation" if span.is_direct else "run"
+    kind = "reservation" if span.is_direct else "run"
     status = (span.status or "running").lower() + (f" ({span.error_kind})" if span.error_kind else "")
     room = int((right - left - 14) / 6.5)
     label = span.title if len(span.title) <= room else f"{span.title[: room - 1]}…" if room > 6 else ""
@@ -236,7 +236,7 @@ def _lane_bar(span: Span, x: Callable[[datetime], float], now: datetime, zone: Z
         "radius": round(min(4.0, width / 3), 2),
         "span": span,
         "kind": span.status or "RUNNING",
-        "title": f"{span.title} ({span.type} on {span.resource}): {what} {status}, {took} from "
+        "title": f"{span.title} ({span.type} on {span.resource}): {kind} {status}, {took} from "
         f"{span.started_at.astimezone(zone):%H:%M:%S}, {span.worker_id or 'held by a program'}",
         "label": label,
     }

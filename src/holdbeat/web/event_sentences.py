@@ -53,9 +53,9 @@ def _ended(data: Data) -> str:
 
 
 def _paused(data: Data, word: str) -> str:
-    what = data.get("resource")
-    everything = what in (None, "", "*")
-    return f"{'the whole queue' if everything else f'the resource {what}'} was {word}{_by(data)}{_because(data)}"
+    resource = data.get("resource")
+    everything = resource in (None, "", "*")
+    return f"{'the whole queue' if everything else f'the resource {resource}'} was {word}{_by(data)}{_because(data)}"
 
 
 def _changed(data: Data) -> str:

@@ -49,13 +49,13 @@ def last_hour(tx: Transaction, store: PersistenceAdapter) -> list[Minute]:
     """The minutes of the last hour, the present one last."""
     now_minute = tx.now.replace(second=0, microsecond=0)
     first = now_minute - 59 * MINUTE
-    known = _known_minutes.get(store, {})
+    kept_minutes = _known_minutes.get(store, {})
     fresh_from = first
-    while fresh_from in known:
+    while fresh_from in kept_minutes:
         fresh_from += MINUTE
     fresh = {minute.at: minute for minute in minutes_since(tx, fresh_from)}
     instants = [first + MINUTE * number for number in range(60)]
-    minutes = [known[at] if at < fresh_from else fresh.get(at) or Minute(at) for at in instants]
+    minutes = [kept_minutes[at] if at < fresh_from else fresh.get(at) or Minute(at) for at in instants]
     _known_minutes[store] = {minute.at: minute for minute in minutes if minute.at + MINUTE + SETTLED < tx.now}
     return minutes
 
@@ -82,10 +82,10 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
     oldest = [resource["oldest_wait_s"] for resource in resources if resource["oldest_wait_s"] is not None]
     workers = live_workers(tx)
     questions = open_questions(tx)
-    held = leases_held(tx)
-    used_by = {worker.id: sum(n for (holder, _), n in held.items() if holder == worker.id) for worker in workers}
+    leases = leases_held(tx)
+    used_by = {worker.id: sum(n for (holder, _), n in leases.items() if holder == worker.id) for worker in workers}
     for resource in resources:
-        resource["running"] = sum(n for (_, name), n in held.items() if name == resource["name"])
+        resource["running"] = sum(n for (_, name), n in leases.items() if name == resource["name"])
     failures = [
         {**run_json(item.run, item.type), "type": item.type}
         for item in list_runs(tx, {"status": "FAILED"}, limit=6).items

@@ -26,14 +26,14 @@ def note_server(tx: Transaction, worker_id: str, *, is_exposed: bool, dead: Coll
     if is_exposed:
         # There must be a row to lock: two servers that arrive together would not see each other.
         meta.put_if_absent(tx, EXPOSED, "{}")
-    known = _read(tx, lock=True)
+    servers = _read(tx, lock=True)
     if is_exposed:
-        known[worker_id] = iso(tx.now)
-    elif known:
-        known = _still_there(tx, known, dead)
+        servers[worker_id] = iso(tx.now)
+    elif servers:
+        servers = _still_there(tx, servers, dead)
     else:
         return
-    meta.put(tx, EXPOSED, dumps(known))
+    meta.put(tx, EXPOSED, dumps(servers))
 
 
 def note_proxy(tx: Transaction, worker_id: str) -> None:
@@ -69,11 +69,11 @@ def _still_there(tx: Transaction, known: dict[str, str], dead: Collection[str]) 
         row[0]: row[1] is None and tx.time(row[2])
         for row in tx.rows("SELECT id, stopped_at, expires_at FROM workers WHERE id IN :ids", ids=sorted(known))
     }
-    kept = {}
+    live = {}
     for worker_id, since in known.items():
         if worker_id in dead:
             continue
         until = registered.get(worker_id, from_iso(since) + timedelta(seconds=ARRIVAL_S))
         if until and until > tx.now:
-            kept[worker_id] = since
-    return kept
+            live[worker_id] = since
+    return live

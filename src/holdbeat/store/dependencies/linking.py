@@ -113,9 +113,9 @@ def _tips(tx: Transaction, job_ids: Sequence[str]) -> tuple[dict[str, str], list
                 unfinished.append(job_id)
     if ended:
         # One that was cancelled while it ran has not ended before its handler has.
-        held = set(tx.column("SELECT job_id FROM leases WHERE job_id IN :ids", ids=sorted(ended)))
-        unfinished += sorted(held)
-        ended = {job_id: status for job_id, status in ended.items() if job_id not in held}
+        leased = set(tx.column("SELECT job_id FROM leases WHERE job_id IN :ids", ids=sorted(ended)))
+        unfinished += sorted(leased)
+        ended = {job_id: status for job_id, status in ended.items() if job_id not in leased}
     return ended, unfinished
 
 

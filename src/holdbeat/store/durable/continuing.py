@@ -131,7 +131,7 @@ def move_sleep(tx: Transaction, job: Job, until: datetime) -> list[dict[str, Any
             code="not_sleeping",
             job_id=job.id,
         )
-    kept = dumps({"until": waits[0]["until"]})
+    outcome = dumps({"until": waits[0]["until"]})
     sleeps = tx.rows(
         "SELECT name, value FROM steps WHERE root_id = :id AND name LIKE :sleeps", id=job.chain_id, sleeps=f"{SLEEP}%"
     )
@@ -141,7 +141,7 @@ def move_sleep(tx: Transaction, job: Job, until: datetime) -> list[dict[str, Any
         value=text,
         size=len(text),
         id=job.chain_id,
-        names=[name for name, value in sleeps if value == kept],
+        names=[name for name, value in sleeps if value == outcome],
     )
     return [{**waits[0], "until": iso(until)}]
 

@@ -33,9 +33,9 @@ def ask_question(tx: Transaction, request: Asked) -> dict[str, Any]:
     """How a question stands, asked now or by an earlier run of the chain: {id, is_answered, answer}."""
     if not lock_lease(tx, request):
         raise lease_gone(request.key)
-    kept = outcome_of(tx, request)
-    if kept is not None:
-        question = _question(tx, kept["question_id"])
+    outcome = outcome_of(tx, request)
+    if outcome is not None:
+        question = _question(tx, outcome["question_id"])
         return {"id": question.id, "is_answered": question.answered_at is not None, "answer": question.answer}
     check_question(request.question, request.choices, request.schema)
     question_id = tx.new_id()

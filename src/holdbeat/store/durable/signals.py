@@ -108,8 +108,8 @@ def open_if(tx: Transaction, unfinished: list[Row], is_over: Callable[[dict[str,
 
 def look_for_signal(tx: Transaction, wait: SignalWait) -> dict[str, Any]:
     """How a wait stands: {payload}, {timed_out}, or {until} when it will be over (None: no end of its own)."""
-    kept = outcome_of(tx, wait) or {}
-    if kept.get("timed_out"):
+    outcome = outcome_of(tx, wait) or {}
+    if outcome.get("timed_out"):
         return {"timed_out": True}
     signal = tx.one(
         "SELECT payload FROM signals WHERE root_id = :id AND name = :name AND number = :number",
@@ -119,7 +119,7 @@ def look_for_signal(tx: Transaction, wait: SignalWait) -> dict[str, Any]:
     )
     if signal is not None:
         return {"payload": json.loads(signal[0])}
-    until = kept.get("until")
+    until = outcome.get("until")
     return {"until": until, "is_due": until is not None and from_iso(until) <= tx.now}
 
 

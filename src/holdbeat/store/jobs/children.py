@@ -32,9 +32,9 @@ def make_child(tx: Transaction, call: ChildCall) -> str:
     parent = tx.one("SELECT status FROM jobs WHERE id = :id FOR UPDATE", id=call.job_id)
     if not is_held or parent is None or parent[0] != "RUNNING":
         raise lease_gone(call.key)
-    kept = outcome_of(tx, call)
-    if kept is not None:
-        return str(kept["job_id"])
+    outcome = outcome_of(tx, call)
+    if outcome is not None:
+        return str(outcome["job_id"])
     submission = Submission.read(call.request)
     if call.is_awaited and (submission.idempotency_key is not None or "unique_key" in submission.own):
         raise Invalid(

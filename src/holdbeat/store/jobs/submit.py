@@ -110,11 +110,11 @@ def _without_unknown_upstreams(
     """The batches that name only what exists; the others are refused."""
     if not any(job.after for batch in batches for job in distinct_items(batch)):
         return batches, places
-    known = known_upstreams(tx, (job for batch in batches for job in batch))
+    upstreams = known_upstreams(tx, (job for batch in batches for job in batch))
     good: list[tuple[Sequence[NewJob], range]] = []
     for batch, place in zip(batches, places, strict=True):
         try:
-            known.check(batch)
+            upstreams.check(batch)
         except Invalid as refusal:
             results[place.start] = refusal
         else:
@@ -202,9 +202,9 @@ def submit_group(
             code="unknown_field",
             field="jobs.unique_key",
         )
-    known = _group_of_keys(tx, (name, mode, on_failure), members)
-    if known is not None:
-        return load_group(tx, known)
+    earlier = _group_of_keys(tx, (name, mode, on_failure), members)
+    if earlier is not None:
+        return load_group(tx, earlier)
     has_edges = any(member.after for member in members)
     if has_edges:
         if mode is GroupMode.SEQUENTIAL:
@@ -260,18 +260,18 @@ def _group_of_keys(
     if not keys:
         return None
     tx.lock_pools(f"key:{key}" for key in keys)
-    held = {
+    holders = {
         row[0]: row[1:]
         for row in tx.rows(
             "SELECT idempotency_key, request_hash, sequence, group_id FROM jobs WHERE idempotency_key IN :keys",
             keys=keys,
         )
     }
-    if not held and len(set(keys)) == len(keys):
+    if not holders and len(set(keys)) == len(keys):
         return None
-    groups = {group for _, _, group in held.values()}
+    groups = {group for _, _, group in holders.values()}
     same = [
-        held.get(member.idempotency_key or "", (None, None))[:2] == (member.request_hash, sequence)
+        holders.get(member.idempotency_key or "", (None, None))[:2] == (member.request_hash, sequence)
         for sequence, member in enumerate(members)
     ]
     group = next(iter(groups), None)
@@ -280,7 +280,7 @@ def _group_of_keys(
         sequences = {job.sequence for job in jobs}
         if (stored.name, stored.mode, stored.on_failure) == policy and len(sequences) == len(members):
             return stored.id
-    used = next((key for key in keys if key in held), keys[0])
+    used = next((key for key in keys if key in holders), keys[0])
     raise Conflict(
         f"The idempotency key {used!r} was used before, or twice in this group. Use new keys for a new group; send the "
         "same group again, whole, to find it.",

@@ -68,8 +68,8 @@ def _refuse(tx: Transaction, holder: Job, job: NewJob) -> None:
 
 def _has_begun(tx: Transaction, job: Job) -> bool:
     """Whether its chain has kept something that was made of its params, or waits for something."""
-    kept = tx.one("SELECT 1 FROM steps WHERE root_id = :root_id LIMIT 1", root_id=job.chain_id)
-    return job.retry_kind == "continue" or kept is not None
+    step = tx.one("SELECT 1 FROM steps WHERE root_id = :root_id LIMIT 1", root_id=job.chain_id)
+    return job.retry_kind == "continue" or step is not None
 
 
 def _merged(tx: Transaction, holder_id: str, job: NewJob) -> Job:

@@ -72,18 +72,18 @@ def set_limit(tx: Transaction, name: str, changes: Mapping[str, Any], *, by: str
     Its throttles end. Without turns its weights go, too.
     """
     wait_for_claims(tx)
-    own, declared = (rows_of(tx, origin).get(name) for origin in (Origin.OPERATOR, Origin.SETTINGS))
-    row = own or declared
+    set_row, declared = (rows_of(tx, origin).get(name) for origin in (Origin.OPERATOR, Origin.SETTINGS))
+    row = set_row or declared
     before = None if row is None else limit_of_row(row)
     fields: dict[str, Any] = dict.fromkeys(FIELDS) if before is None else before.as_dict()
     if changes.get("fair") is False:
         fields["weights"] = None
-    limit = replace(limit_of(name, {**fields, **changes}, Origin.OPERATOR), version=_next_version(own, declared))
-    if own is not None:
+    limit = replace(limit_of(name, {**fields, **changes}, Origin.OPERATOR), version=_next_version(set_row, declared))
+    if set_row is not None:
         tx.execute("DELETE FROM limits WHERE origin = 'operator' AND name = :name", name=name)
     tx.insert("limits", COLUMNS, [row_of(limit, Origin.OPERATOR, tx.now, by)])
     lift_throttles(tx, name)
-    if before != limit or own is None:
+    if before != limit or set_row is None:
         _record(tx, name, before, limit, Origin.OPERATOR, by)
     _renew(tx)
     return limit
@@ -95,11 +95,11 @@ def reset_limit(tx: Transaction, name: str, *, by: str | None = None) -> Limit |
     One that only settings declare by name is removed, until a program that declares it starts.
     """
     wait_for_claims(tx)
-    own, declared = (rows_of(tx, origin).get(name) for origin in (Origin.OPERATOR, Origin.SETTINGS))
-    row = own or declared
+    set_row, declared = (rows_of(tx, origin).get(name) for origin in (Origin.OPERATOR, Origin.SETTINGS))
+    row = set_row or declared
     if row is None:
         raise NotFound(f"There is no limit {name}.", limit=name)
-    if own is None and row[2] == CONCURRENCY:
+    if set_row is None and row[2] == CONCURRENCY:
         raise Conflict(
             f"The limit {name} comes from the setting concurrency, and nobody has changed it. Change the setting, or "
             "set other values for it.",
@@ -109,8 +109,8 @@ def reset_limit(tx: Transaction, name: str, *, by: str | None = None) -> Limit |
     tx.execute("DELETE FROM limits WHERE name = :name AND origin = :origin", name=name, origin=row[1])
     lift_throttles(tx, name)
     after = None
-    if own is not None and declared is not None:
-        after = replace(limit_of_row(declared), version=_next_version(own, declared))
+    if set_row is not None and declared is not None:
+        after = replace(limit_of_row(declared), version=_next_version(set_row, declared))
         tx.execute(
             "UPDATE limits SET version = :version WHERE name = :name AND origin = 'settings'",
             name=name,

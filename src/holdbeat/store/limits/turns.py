@@ -16,11 +16,11 @@ def fair_pool(limits: Limits, resource: str, type_: str) -> Pool | None:
     return next((pool for pool in limits.covering(resource, type_) if pool.limit.fair), None)
 
 
-def turn_of(tx: Transaction, pool: Pool, kept: Sequence[Row] | None = None) -> Turn:
+def turn_of(tx: Transaction, pool: Pool, rows: Sequence[Row] | None = None) -> Turn:
     """The turns of a pool, from its row if that was read already."""
-    if kept is None:
-        kept = tx.rows(TURN, key=pool.key)
-    last, in_a_row = kept[0] if kept else ("", 0)
+    if rows is None:
+        rows = tx.rows(TURN, key=pool.key)
+    last, in_a_row = rows[0] if rows else ("", 0)
     return Turn(last, in_a_row, pool.limit.weights or {})
 
 

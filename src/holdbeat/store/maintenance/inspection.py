@@ -41,8 +41,8 @@ Rows = list[tuple[int, str, str, str]]
 
 def _state(engine: str, rows: Rows) -> SchemaState:
     applied = tuple((version, name, at) for version, name, _, at in rows)
-    left = pending(engine, [(version, checksum) for version, _, checksum, _ in rows]) if rows else migrations(engine)
-    return SchemaState(engine, applied, tuple(left))
+    missing = pending(engine, [(version, checksum) for version, _, checksum, _ in rows]) if rows else migrations(engine)
+    return SchemaState(engine, applied, tuple(missing))
 
 
 ANSWER_WITHIN_S = 60.0

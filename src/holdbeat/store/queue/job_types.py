@@ -44,7 +44,7 @@ def announce(tx: Transaction, types: Sequence[AnnouncedType]) -> list[str]:
     """
     by_name = {type_.name: type_ for type_ in types}
     tx.lock_pools(["job types"])
-    held = {
+    announced = {
         row[0]: (tuple(row[1:5]), tx.instant(row[5]))
         for row in tx.rows(f"SELECT {_COLUMNS} FROM job_types WHERE name IN :names", names=sorted(by_name))
     }
@@ -52,7 +52,7 @@ def announce(tx: Transaction, types: Sequence[AnnouncedType]) -> list[str]:
     for name in sorted(by_name):
         type_ = by_name[name]
         row = (dumps(type_.schema), dumps(type_.defaults), dumps(list(type_.aliases)), type_.description)
-        known, known_at = held.get(name, (None, None))
+        known, known_at = announced.get(name, (None, None))
         if known != row:
             announced_at = tx.now if known_at is None else max(tx.now, known_at + _TICK)
             changed.append((name, *row, announced_at))
@@ -77,12 +77,12 @@ def list_types(tx: Transaction) -> list[AnnouncedType]:
 
 def unknown_type_error(name: str, names: Iterable[str]) -> Invalid:
     """The refusal of a name that nobody announced, with those that were probably meant."""
-    known = sorted(names)
-    close = near_matches(name, known)
+    known_names = sorted(names)
+    close = near_matches(name, known_names)
     if close:
         hint = f"Did you mean {' or '.join(close)}?"
-    elif known:
-        hint = f"Known are {', '.join(known[:20])}{' …' if len(known) > 20 else ''}."
+    elif known_names:
+        hint = f"Known are {', '.join(known_names[:20])}{' …' if len(known_names) > 20 else ''}."
     else:
         hint = "No job type is known yet: start an app that registers it."
     return Invalid(f"There is no job type {name[:200]!r}. {hint}", code="unknown_type", field="type", near=close)

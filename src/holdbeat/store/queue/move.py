@@ -89,8 +89,8 @@ def reorder(tx: Transaction, job_ids: Sequence[str]) -> list[Job]:
         # Two jobs share a position, so numbers alone cannot order them.
         line = _line(tx, priority)
         _renumber(tx, priority, line, renumbered(len(line)))
-        held = dict(zip([key[2] for key in line], renumbered(len(line)), strict=True))
-        places = [(held[key[2]], key[1], key[2]) for key in places]
+        new_places = dict(zip([key[2] for key in line], renumbered(len(line)), strict=True))
+        places = [(new_places[key[2]], key[1], key[2]) for key in places]
     moved = permuted([place[0] for place in places], job_ids, [place[2] for place in places])
     _write(tx, moved)
     for job_id, position in moved.items():

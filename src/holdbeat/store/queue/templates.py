@@ -154,8 +154,8 @@ def _apply(tx: Transaction, template: JobTemplate, fields: Mapping[str, Any]) ->
         elif name in _NULLABLE:
             setattr(template, name, None if value is None else _NULLABLE[name](value, name))
         else:
-            known = ", ".join((*_REQUIRED, *_EMPTIED, *_NULLABLE))
-            sentence = f"{name} is not a field of a template; its fields are {known}."
+            field_names = ", ".join((*_REQUIRED, *_EMPTIED, *_NULLABLE))
+            sentence = f"{name} is not a field of a template; its fields are {field_names}."
             raise Invalid(sentence, code="unknown_field", field=str(name))
     if "type" in fields or "default_params" in fields:
         catalogue = Catalogue(tx)

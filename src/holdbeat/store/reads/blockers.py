@@ -67,11 +67,11 @@ class Blockers:
         policy = tx.terms.policy
         self._view = None if policy is None else PolicyView(tx, policy, locked=False)
         self.workers = [worker for worker in live_workers(tx) if worker.stopping_at is None]
-        held = tx.rows(
+        holder_rows = tx.rows(
             "SELECT worker_id, sum(CASE WHEN slot < 0 THEN 1 ELSE 0 END), count(*) FROM leases "
             "WHERE slot IS NOT NULL GROUP BY worker_id"
         )
-        self._held = {row[0]: (int(row[1]), int(row[2]) - int(row[1])) for row in held}
+        self._held = {row[0]: (int(row[1]), int(row[2]) - int(row[1])) for row in holder_rows}
 
     def limit_of(self, job: Job, blocker: Blocker) -> str | None:
         """The name of the limit that a job waits for, if that is what stands in its way."""

@@ -16,9 +16,9 @@ def job_titles(tx: Transaction, ids: Iterable[str | None]) -> dict[str | None, s
 
 def titles_of(tx: Transaction, ids: Iterable[str | None]) -> dict[str | None, str]:
     """The titles of jobs and of direct requests."""
-    known = list(ids)
+    distinct = list(ids)
     requests = "SELECT id, title, type FROM direct_reservations WHERE id IN :ids"
-    return {**job_titles(tx, known), **_names(tx, requests, known)}
+    return {**job_titles(tx, distinct), **_names(tx, requests, distinct)}
 
 
 def schedule_names(tx: Transaction, ids: Iterable[str | None]) -> dict[str | None, str]:
@@ -38,5 +38,5 @@ def ids_called(tx: Transaction, text: str) -> set[str | None]:
 
 
 def _names(tx: Transaction, query: str, ids: Iterable[str | None]) -> dict[str | None, str]:
-    known = sorted({id_ for id_ in ids if id_ is not None})
-    return {row[0]: row[1] or row[2] for row in tx.rows(query, ids=known)} if known else {}
+    distinct = sorted({id_ for id_ in ids if id_ is not None})
+    return {row[0]: row[1] or row[2] for row in tx.rows(query, ids=distinct)} if distinct else {}

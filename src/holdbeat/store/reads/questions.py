@@ -31,9 +31,9 @@ def read_questions(tx: Transaction, question_ids: Sequence[str]) -> list[Questio
 
 def open_questions(tx: Transaction, root_id: str | None = None) -> list[Question]:
     """The unanswered questions of one unfinished chain, or of all of them, the oldest first."""
-    own = "" if root_id is None else "AND q.root_id = :root_id "
+    of_chain = "" if root_id is None else "AND q.root_id = :root_id "
     rows = tx.rows(
-        f"SELECT {_COLUMNS} FROM questions q JOIN jobs j ON j.id = q.root_id WHERE q.answered_at IS NULL {own}"
+        f"SELECT {_COLUMNS} FROM questions q JOIN jobs j ON j.id = q.root_id WHERE q.answered_at IS NULL {of_chain}"
         f"AND {_UNFINISHED} ORDER BY q.asked_at, q.id LIMIT :most",
         most=MOST_OPEN,
         **({} if root_id is None else {"root_id": root_id}),

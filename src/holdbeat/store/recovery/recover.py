@@ -144,12 +144,12 @@ def stop_dead_worker(tx: Transaction, worker_id: str) -> bool:
 
 
 def _has_work(tx: Transaction, worker_id: str) -> bool:
-    left = tx.one(
+    row = tx.one(
         "SELECT 1 FROM leases WHERE worker_id = :id "
         "UNION ALL SELECT 1 FROM direct_reservations WHERE status = 'ACTIVE' AND owner = :id LIMIT 1",
         id=worker_id,
     )
-    return left is not None
+    return row is not None
 
 
 _ABANDONED_CANCELS = (

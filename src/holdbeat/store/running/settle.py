@@ -60,8 +60,8 @@ def _settle_many(tx: Transaction, batches: list[Sequence[Settlement]]) -> list[l
     if tx.dialect == "postgres":
         ids = [(s.group_id, s.schedule_id) for s in settlements]
         lock_groups_and_schedules(tx, (group for group, _ in ids), (schedule for _, schedule in ids))
-    held = [(settlement.lease_id, settlement.worker_id, settlement.fence) for settlement in settlements]
-    jobs, subscriptions = _release(tx, held)
+    leases = [(settlement.lease_id, settlement.worker_id, settlement.fence) for settlement in settlements]
+    jobs, subscriptions = _release(tx, leases)
     direct = _held_reservations(tx, [s for s in settlements if s.lease_id not in jobs])
     ended: list[tuple[Settlement, str]] = []
     verdicts = {}

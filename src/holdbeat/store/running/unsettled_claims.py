@@ -17,8 +17,8 @@ def held_claims(tx: Transaction, worker_id: str) -> list[Claim]:
     leases = LEASES.all(tx, "WHERE worker_id = :id AND slot IS NOT NULL ORDER BY id", id=worker_id)
     jobs = {job.id: job for job in load_jobs(tx, [lease.job_id for lease in leases if lease.job_id])}
     reservation_ids = [lease.reservation_id for lease in leases if lease.reservation_id]
-    held = RESERVATIONS.all(tx, "WHERE id IN :ids", ids=reservation_ids) if reservation_ids else []
-    reservations = {reservation.id: reservation for reservation in held}
+    requests = RESERVATIONS.all(tx, "WHERE id IN :ids", ids=reservation_ids) if reservation_ids else []
+    reservations = {reservation.id: reservation for reservation in requests}
     claims = []
     for lease in leases:
         work = jobs.get(lease.job_id or "") or reservations.get(lease.reservation_id or "")

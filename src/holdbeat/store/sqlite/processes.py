@@ -218,12 +218,12 @@ class Wakeups:
             if self._socket is not None:
                 return
             # A name is never used again: whoever finds a dead socket there takes it away.
-            own = os.path.join(self._folder, f"{os.getpid()}-{secrets.token_hex(4)}")
+            address = os.path.join(self._folder, f"{os.getpid()}-{secrets.token_hex(4)}")
             receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            if not self._bind(receiver, own):
+            if not self._bind(receiver, address):
                 receiver.close()
                 return  # no wake-ups here: polling finds the work
-            self._socket, self._own = receiver, own
+            self._socket, self._own = receiver, address
         threading.Thread(target=self._receive, args=(receiver,), name="holdbeat-wakeups", daemon=True).start()
 
     def _bind(self, receiver: socket.socket, name: str) -> bool:

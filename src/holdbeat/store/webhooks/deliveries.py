@@ -90,7 +90,7 @@ def take_deliveries(
     )
     deliveries = {row[0]: _DELIVERIES.read(tx, row) for row in rows}
     webhooks = webhooks_by_id(tx, {d.webhook_id for d in deliveries.values() if d.webhook_id})
-    own = server_secret(tx).secrets if any(d.webhook_id is None for d in deliveries.values()) else ()
+    shared = server_secret(tx).secrets if any(d.webhook_id is None for d in deliveries.values()) else ()
     answer = []
     for _, _, delivery_id, host in chosen:
         delivery = deliveries[delivery_id]
@@ -98,7 +98,7 @@ def take_deliveries(
         if delivery.webhook_id and webhook is None:
             _fail(tx, delivery, "the subscription was deleted")
             continue
-        answer.append(TakenDelivery(delivery, host, signing_secrets(webhook, now=tx.now) if webhook else own))
+        answer.append(TakenDelivery(delivery, host, signing_secrets(webhook, now=tx.now) if webhook else shared))
     return answer
 
 

@@ -153,10 +153,8 @@ def retries_follow_their_policy(history: History) -> Iterator[Violation]:
         counted = _counted(history, job)
         if has_retry != _is_due(job, run, counted):
             most = job["retry_policy"]["max_attempts"]
-            what = "was" if has_retry else "was not"
-            sentence = (
-                f"job {job['id']} {what} retried after {counted} counted failures ({run['error_kind']}) of {most}"
-            )
+            was = "was" if has_retry else "was not"
+            sentence = f"job {job['id']} {was} retried after {counted} counted failures ({run['error_kind']}) of {most}"
             yield Violation("retry", job["id"], sentence)
         elif has_retry:
             yield from _delay(history, job, run, counted)
