@@ -12,13 +12,13 @@ from typing import Any
 from holdbeat.domain import events
 from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Conflict, Invalid, NotFound, refuse_stale
-from holdbeat.domain.ids import is_id
 from holdbeat.domain.job import JobTemplate
 from holdbeat.domain.params import check_labels, check_text, dumps
 from holdbeat.domain.redaction import refuse_marks
 from holdbeat.domain.submission import DEFAULT_READERS, check_params
 from holdbeat.schemas.field_bounds import LONGEST_DESCRIPTION, LONGEST_NAME
 from holdbeat.store.queue.job_types import Catalogue
+from holdbeat.store.queue.unique_names import check_name, lock_name, refuse_taken_name
 from holdbeat.store.reads.columns import optional, row_writer
 from holdbeat.store.reads.ids import row_by_name
 from holdbeat.store.reads.rows import TEMPLATES
@@ -28,12 +28,7 @@ from holdbeat.store.transaction import Transaction
 
 def _name(value: Any, field: str) -> str:
     name = check_line(value, field, LONGEST_NAME)
-    if is_id(name):
-        raise Invalid(
-            "A template's name must not look like an id: templates are found by either.",
-            code="invalid_text",
-            field=field,
-        )
+    check_name("template", name)
     return name
 
 
@@ -63,7 +58,7 @@ def create_template(tx: Transaction, fields: Mapping[str, Any]) -> JobTemplate:
     _apply(tx, template, fields)
     if template.type == "http":
         refuse_marks(template.default_params, "default_params")
-    _refuse_taken_name(tx, template)
+    refuse_taken_name(tx, "template", template.name, template.id)
     tx.insert("job_templates", TEMPLATES.fields, [_row(template)])
     return template
 
@@ -96,7 +91,7 @@ def patch_template(
     old_name = template.name
     _apply(tx, template, changes)
     if template.name != old_name:
-        _refuse_taken_name(tx, template)
+        refuse_taken_name(tx, "template", template.name, template.id)
     template.version += 1
     tx.update("job_templates", TEMPLATES.fields, _row(template))
     return template
@@ -109,7 +104,7 @@ def save_template(tx: Transaction, name: str, type_: str, fields: Mapping[str, A
     """
     declared = {**fields, "name": name, "type": type_}
     # Processes that declare the same at once wait for each other here, before they look.
-    _lock_name(tx, _name(name, "name"))
+    lock_name(tx, "template", _name(name, "name"))
     present = find_template(tx, name)
     if present is None:
         return create_template(tx, declared)
@@ -161,21 +156,3 @@ def _apply(tx: Transaction, template: JobTemplate, fields: Mapping[str, Any]) ->
         catalogue = Catalogue(tx)
         template.type = catalogue.resolve(template.type).name
         catalogue.check_params(template.type, template.default_params, partial=True)
-
-
-def _lock_name(tx: Transaction, name: str) -> None:
-    """On PostgreSQL two callers with one name must wait for each other before they look."""
-    tx.lock_pools([f"template:{name}"])
-
-
-def _refuse_taken_name(tx: Transaction, template: JobTemplate) -> None:
-    _lock_name(tx, template.name)
-    holder = tx.one("SELECT id, archived_at FROM job_templates WHERE name = :name", name=template.name)
-    if holder is not None and holder[0] != template.id:
-        state = "An archived template" if holder[1] is not None else "A template"
-        raise Conflict(
-            f"{state} has the name {template.name!r} already. Choose another.",
-            code="name_taken",
-            field="name",
-            template_id=holder[0],
-        )

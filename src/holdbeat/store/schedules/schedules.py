@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any
 
 from holdbeat.domain import events
-from holdbeat.domain.errors import Conflict, Invalid, NotFound, refuse_stale
-from holdbeat.domain.ids import is_id
+from holdbeat.domain.errors import Invalid, NotFound, refuse_stale
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.redaction import kept_headers, kept_secrets, refuse_marks
 from holdbeat.domain.schedule import Schedule, job_for
@@ -24,6 +23,7 @@ from holdbeat.domain.submission import Submission
 from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.queue.submission import Preparation
 from holdbeat.store.queue.templates import find_template
+from holdbeat.store.queue.unique_names import check_name, lock_name, refuse_taken_name
 from holdbeat.store.reads.find_schedules import add_label
 from holdbeat.store.reads.ids import row_by_name
 from holdbeat.store.reads.pagination import Conditions
@@ -46,13 +46,13 @@ Step = Callable[..., Steered]
 def create_schedule(tx: Transaction, fields: Mapping[str, Any], *, endpoint: bool = False) -> Schedule:
     """Stores a schedule with its first plan. Its type must be known, its params must fit, its name must be free."""
     schedule = created(tx.new_id(), _read(tx, fields), tx.now, endpoint=endpoint)
-    _check_name(schedule.name)
+    check_name("schedule", schedule.name)
     is_http = _check_work(tx, schedule) == "http"
     if schedule.endpoint is not None:
         kept_headers(schedule.endpoint.headers, {})
     elif is_http and schedule.params is not None:
         refuse_marks(schedule.params)
-    _refuse_taken_name(tx, schedule)
+    refuse_taken_name(tx, "schedule", schedule.name, schedule.id)
     schedule = replanned(schedule, tx.now).schedule
     insert_schedules(tx, [schedule])
     tx.record(events.SCHEDULE_CHANGED, schedule_id=schedule.id, change="created", schedule_name=schedule.name)
@@ -93,8 +93,8 @@ def patch_schedule(
     def step(schedule: Schedule, *, now: datetime, in_flight: bool) -> Steered:
         changed = edited(schedule, kept_secrets(schedule, fields))
         if changed.name != schedule.name:
-            _check_name(changed.name)
-            _refuse_taken_name(tx, changed)
+            check_name("schedule", changed.name)
+            refuse_taken_name(tx, "schedule", changed.name, changed.id)
         if changed.enabled or changed.template_id != schedule.template_id:
             _check_work(tx, changed)
         return replanned(changed, now, previous=schedule, in_flight=in_flight)
@@ -105,7 +105,7 @@ def patch_schedule(
 def save_named_schedule(tx: Transaction, name: str, fields: Mapping[str, Any]) -> Schedule:
     """Makes or changes the schedule of that name, for programs that declare theirs; no difference changes nothing."""
     # Processes that declare the same at once wait for each other here, before they look.
-    _lock_name(tx, name)
+    lock_name(tx, "schedule", name)
     present = find_schedule(tx, name)
     if present is None:
         return create_schedule(tx, {**fields, "name": name})
@@ -295,29 +295,3 @@ def _check_work(tx: Transaction, schedule: Schedule) -> str:
     if schedule.type is not None:
         schedule.type = request.type
     return request.type
-
-
-def _check_name(name: str) -> None:
-    if is_id(name):
-        raise Invalid(
-            "A schedule's name must not look like an id: schedules are found by either.",
-            code="invalid_text",
-            field="name",
-        )
-
-
-def _lock_name(tx: Transaction, name: str) -> None:
-    """On PostgreSQL two callers with one name must wait for each other before they look."""
-    tx.lock_pools([f"schedule:{name}"])
-
-
-def _refuse_taken_name(tx: Transaction, schedule: Schedule) -> None:
-    _lock_name(tx, schedule.name)
-    holder = tx.one("SELECT id FROM schedules WHERE name = :name", name=schedule.name)
-    if holder is not None and holder[0] != schedule.id:
-        raise Conflict(
-            f"A schedule has the name {schedule.name!r} already. Choose another.",
-            code="name_taken",
-            field="name",
-            schedule_id=holder[0],
-        )
