@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 from holdbeat.actors import this_program
 from holdbeat.domain.bounds import duration_s
-from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import JobGroup
-from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.schema import near_matches
-from holdbeat.domain.submission import Submission, check_params
+from holdbeat.domain.submission import Submission, as_sent, check_params
 from holdbeat.domain.uniform_batch import SubmissionKind, UniformSubmissions
 from holdbeat.store.tracing import current_traceparent
 
@@ -56,20 +53,10 @@ class PendingJob:
 
     def as_request(self) -> dict[str, Any]:
         """The job as the body of a request, for the child of a handler."""
-        request = {
-            name: _plain(value)
-            for name, value in _request(self, {}).items()
-            if value is not None or name == "cancel_grace_s"
-        }
+        request = as_sent(_request(self, {}))
         if self.options.get("detached") is not None:
             request["detached"] = bool(self.options["detached"])
         return request
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return iso(value)
-    return value.as_dict() if isinstance(value, RetryPolicy) else value
 
 
 def submissions_of(calls: Sequence[PendingJob]) -> Sequence[Submission]:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdbeat.domain.errors import Invalid
+from holdbeat.domain.ids import spread_of
 from holdbeat.domain.job import Hold, Job, JobStatus, NewJob, RetryPolicy
-from holdbeat.domain.retry import RetryController, automatic_retry, continuation, delay_s, manual_retry, spread_of
+from holdbeat.domain.retry import RetryController, automatic_retry, continuation, delay_s, manual_retry
 from holdbeat.domain.run import COUNTED_KINDS, ErrorKind
 from holdbeat.domain.waits import Wait, WaitKind
 

@@ -8,7 +8,8 @@ from typing import Any
 from unittest import mock
 
 from holdbeat.domain import governor
-from holdbeat.domain.retry import RetryController, RetryVerdict, spread_of
+from holdbeat.domain.ids import spread_of
+from holdbeat.domain.retry import RetryController, RetryVerdict
 from holdbeat.engine import run_keeper
 from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.heartbeat import Heartbeat

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 from collections.abc import Callable
@@ -58,3 +59,8 @@ class IdSource:
 def is_id(text: str) -> bool:
     """Whether `text` has the form of one of our ids (so that a name can be told from an id)."""
     return len(text) == 36 and text.count("-") == 4 and all(c in "0123456789abcdef-" for c in text)
+
+
+def spread_of(key: str) -> float:
+    """A number in [0, 1) that is always the same for one key, such as an id: jitter without a random number."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=6).digest()) / 2**48

@@ -6,11 +6,11 @@ verdict for every failure that has none.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 
+from holdbeat.domain.ids import spread_of
 from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy, UniqueWhile
 from holdbeat.domain.run import COUNTED_KINDS, NEVER_RETRIED_KINDS, ErrorKind
 from holdbeat.domain.waits import Wait, earliest
@@ -30,11 +30,6 @@ def delay_s(policy: RetryPolicy, retry_number: int, *, spread: float = 0.0) -> f
     exponent = min(retry_number, 64)
     delay = min(policy.base_delay_s * 2.0**exponent, policy.max_delay_s / (1 + policy.jitter))
     return min(delay * (1 + policy.jitter * spread), policy.max_delay_s)
-
-
-def spread_of(job_id: str) -> float:
-    """A number in [0, 1) that is always the same for one job: jitter without a random number."""
-    return int.from_bytes(hashlib.blake2b(job_id.encode(), digest_size=6).digest()) / 2**48
 
 
 class RetryController:

@@ -18,6 +18,7 @@ from typing import Any
 from holdbeat.domain.bounds import check_duration_s, check_line
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.governor import Plan, PlanInputs, plan, unplannable
+from holdbeat.domain.ids import spread_of
 from holdbeat.domain.occurrence import Verdict, catch_up, late_s, listed_for, passed_over, pause_reason
 from holdbeat.domain.schedule import (
     GRACE_S,
@@ -36,7 +37,6 @@ from holdbeat.domain.timetable import (
     due_times,
     fire_at,
     next_due,
-    spread,
     trouble_of,
 )
 from holdbeat.schemas import field_bounds
@@ -327,7 +327,7 @@ def resumed(schedule: Schedule, now: datetime, *, spread_s: float = 0.0, in_flig
     end = min(schedule.paused_until, now)
     free = replace(schedule, paused_until=None, pause_reason=None)
     if schedule.adaptive:
-        floor = now + timedelta(milliseconds=int(spread(schedule.id) * spread_s * 1000))
+        floor = now + timedelta(milliseconds=int(spread_of(schedule.id) * spread_s * 1000))
         inputs = replace(PlanInputs.of(free, in_flight=in_flight), since=end, not_before=floor)
         return _planned(free, inputs, now)
     pending = schedule.next_run_at

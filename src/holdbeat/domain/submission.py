@@ -294,13 +294,14 @@ def _expiry(submission: Submission, not_before: datetime | None, now: datetime) 
 
 def fingerprint(fields: Mapping[str, Any]) -> str:
     """The hash of a request as it was sent, apart from its key and what was left empty (QUE-01)."""
-    return request_hash(
-        {
-            name: _plain(value)
-            for name, value in fields.items()
-            if name != "idempotency_key" and (value is not None or name == "cancel_grace_s")
-        }
-    )
+    sent = as_sent(fields)
+    sent.pop("idempotency_key", None)
+    return request_hash(sent)
+
+
+def as_sent(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request in the form of JSON, without those that were left empty."""
+    return {name: _plain(value) for name, value in fields.items() if value is not None or name == "cancel_grace_s"}
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,6 @@ come, in order, each once. Jitter moves when a due time is fired, never the due 
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from itertools import islice
 from holdbeat.domain.bounds import LAST_INSTANT, check_whole_number
 from holdbeat.domain.cron import Cron, Dst, Fire, zone_of
 from holdbeat.domain.errors import HoldbeatError, Invalid
+from holdbeat.domain.ids import spread_of
 from holdbeat.domain.schedule import INDEFINITE, Schedule
 from holdbeat.schemas.field_bounds import MOST_PREVIEWED
 
@@ -87,17 +87,12 @@ def interval_of(interval_s: float | None) -> timedelta:
     return timedelta(milliseconds=round(interval_s * 1000))
 
 
-def spread(key: str) -> float:
-    """A number in [0, 1) that is always the same for one key: jitter without a random number."""
-    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=6).digest()) / 2**48
-
-
 def jittered(schedule_id: str, due_at: datetime, jitter_s: float) -> datetime:
     """When to fire a due time: up to `jitter_s` later, always the same for one schedule and due time."""
     if jitter_s <= 0:
         return due_at
     key = f"{schedule_id}@{int(due_at.timestamp() * 1000)}"
-    return due_at + timedelta(milliseconds=int(spread(key) * jitter_s * 1000))
+    return due_at + timedelta(milliseconds=int(spread_of(key) * jitter_s * 1000))
 
 
 def next_run(schedule: Schedule) -> datetime | None:
