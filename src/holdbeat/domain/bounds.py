@@ -30,10 +30,10 @@ def check_number(value: Any, field: str, low: float, high: float) -> float:
     return value if isinstance(value, int) else float(value)
 
 
-def check_flag(value: Any, field: str) -> bool:
+def check_flag(value: Any, field: str, *, code: str = "invalid_flag") -> bool:
     """A truth value, and nothing that only counts as one."""
     if not isinstance(value, bool):
-        raise Invalid(f"{field} must be true or false.", code="invalid_flag", field=field)
+        raise Invalid(f"{field} must be true or false.", code=code, field=field)
     return value
 
 
@@ -88,8 +88,8 @@ def check_instant(value: Any, field: str, zone: tzinfo = UTC) -> datetime:
     return to_millis(value)
 
 
-def check_line(value: Any, field: str, longest: int, shortest: int = 1) -> str:
-    """One line of visible text: no control characters, no lone surrogates."""
+def check_line(value: Any, field: str, longest: int = LONGEST_NAME, shortest: int = 1) -> str:
+    """One line of visible text, such as a name: no control characters, no lone surrogates."""
     if not isinstance(value, str) or not shortest <= len(value) <= longest:
         raise Invalid(
             f"{field} must be a text of {shortest} to {longest} characters.", code="invalid_text", field=field

@@ -92,7 +92,7 @@ def _upstream(entry: Any, field: str) -> Upstream:
     check_line(values[kinds[0]], f"{field}.{kinds[0]}", LONGEST_NAME if kinds[0] == "ref" else _LONGEST_ID)
     name = values.get("as")
     if name is not None:
-        check_line(name, f"{field}.as", LONGEST_NAME)
+        check_line(name, f"{field}.as")
     return Upstream(values.get("job_id"), values.get("group_id"), values.get("ref"), name)
 
 

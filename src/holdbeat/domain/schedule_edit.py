@@ -51,10 +51,6 @@ def _interval(value: Any, field: str) -> float:
     return check_duration_s(value, field, field_bounds.SHORTEST_INTERVAL_S, field_bounds.LONGEST_INTERVAL_S)
 
 
-def _name(value: Any, field: str) -> str:
-    return check_line(value, field, field_bounds.LONGEST_NAME)
-
-
 def _headers(value: Any, field: str) -> dict[str, str]:
     headers = {} if value is None else value
     if not isinstance(headers, dict):
@@ -65,8 +61,8 @@ def _headers(value: Any, field: str) -> dict[str, str]:
 
 
 _NULLABLE: dict[str, Reader] = {
-    "template_id": _name,
-    "type": _name,
+    "template_id": check_line,
+    "type": check_line,
     "params": lambda value, field: deepcopy(check_params(value, field)),
     **DEFAULT_READERS,
     "labels": lambda value, field: dict(check_labels(value, field=field)),
@@ -78,7 +74,7 @@ _NULLABLE: dict[str, Reader] = {
 }
 _INSTANTS = ("start_at", "end_at")
 _REQUIRED: dict[str, Reader] = {
-    "name": _name,
+    "name": check_line,
     "enabled": check_flag,
     "timezone": _text,
     "dst": partial(check_choice, Dst),

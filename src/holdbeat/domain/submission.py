@@ -49,7 +49,7 @@ Layer = Mapping[str, Any]
 
 def check_resource(value: Any, field: str = "resource") -> str:
     """The name of a resource: one line without blanks at its ends; `*` means all of them and names none."""
-    name = check_line(value, field, field_bounds.LONGEST_NAME)
+    name = check_line(value, field)
     if name == "*" or name != name.strip():
         raise Invalid(
             f"{name!r} cannot name a resource; use letters and digits, such as gpu.",
@@ -114,10 +114,6 @@ def check_retry_policy(value: Any, field: str = "retry_policy") -> dict[str, Any
     return dict(value)
 
 
-def _name(value: Any, field: str) -> str:
-    return check_line(value, field, field_bounds.LONGEST_NAME)
-
-
 def _title(value: Any, field: str) -> str:
     """Any text: line breaks and control characters are taken out when the job is made."""
     if not isinstance(value, str) or not 1 <= len(value) <= field_bounds.LONGEST_GIVEN_TITLE:
@@ -127,8 +123,8 @@ def _title(value: Any, field: str) -> str:
 
 
 _READERS: dict[str, Any] = {
-    "type": _name,
-    "template": _name,
+    "type": check_line,
+    "template": check_line,
     "params": check_params,
     "priority": check_priority,
     "resource": check_resource,
@@ -139,11 +135,11 @@ _READERS: dict[str, Any] = {
     "idempotency_key": lambda value, field: check_text(value, field, field_bounds.LONGEST_KEY),
     "webhook_url": check_webhook_url,
     "labels": lambda value, field: check_labels(value),
-    "partition": _name,
+    "partition": check_line,
     "title": _title,
     "after": check_after,
     "on_upstream": check_on_upstream,
-    "ref": _name,
+    "ref": check_line,
     "unique_key": lambda value, field: check_text(value, field, field_bounds.LONGEST_KEY),
     "unique_while": lambda value, field: check_choice(UniqueWhile, value, field, code="invalid_choice"),
     "on_duplicate": lambda value, field: check_choice(OnDuplicate, value, field, code="invalid_choice"),

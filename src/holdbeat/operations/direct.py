@@ -21,7 +21,7 @@ from holdbeat.operations.checks import check_admin
 from holdbeat.operations.operation import OperationContext
 from holdbeat.operations.output import LOG_PAGE, chunk_json
 from holdbeat.operations.reservations import check_ttl
-from holdbeat.schemas.field_bounds import LONGEST_NAME, LONGEST_SLOT_WAIT_S
+from holdbeat.schemas.field_bounds import LONGEST_SLOT_WAIT_S
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.reads.estimates import estimate_grant
 from holdbeat.store.running.reservations import load_reservation, place_in_line
@@ -52,7 +52,7 @@ async def run_direct(
     on_reserved: Callable[[Reservation], None] = lambda reservation: None,
 ) -> dict[str, Any]:
     """Run a job type in the next free slot, ahead of the queue, and wait for its result. It makes no job."""
-    check_line(type_, "type", LONGEST_NAME)
+    check_line(type_, "type")
     if type_ == SHELL:
         check_admin(context, "A direct shell request")
     if params is None:
@@ -75,7 +75,7 @@ async def reserve_slot(
     handler: DirectExecutionHandler, context: OperationContext, resource: Any, ttl_s: Any = None, wait_s: Any = None
 ) -> dict[str, Any]:
     """Borrow the next free slot of a resource for work of your own; it counts like any run."""
-    check_line(resource, "resource", LONGEST_NAME)
+    check_line(resource, "resource")
     ttl = DEFAULT_TTL_S if ttl_s is None else check_ttl(ttl_s)
     if wait_s is not None:
         check_duration_s(wait_s, "wait_s", 0, LONGEST_SLOT_WAIT_S)

@@ -10,7 +10,6 @@ from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure, ThenWhen
 from holdbeat.domain.views import group_json, group_summary_json
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
-from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.jobs import cancel
 from holdbeat.store.queue.groups import load_group
 from holdbeat.store.reads import list_jobs as job_lists
@@ -30,7 +29,7 @@ def create_group(tx: Transaction, context: OperationContext, request: Mapping[st
     mode = check_choice(GroupMode, fields["mode"], "mode")
     on_failure = check_choice(OnFailure, fields.get("on_failure", OnFailure.STOP), "on_failure")
     if name is not None:
-        check_line(name, "name", LONGEST_NAME)
+        check_line(name, "name")
     submissions = read_submissions(context, fields["jobs"])
     then = None
     if fields.get("then") is not None:

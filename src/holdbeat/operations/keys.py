@@ -11,7 +11,6 @@ from holdbeat.domain.views import form
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas import system
-from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.access import api_keys
 from holdbeat.store.transaction import Transaction
 
@@ -32,7 +31,7 @@ def create_key(
     key = new_key(secrets.token_bytes(KEY_BYTES))
     created = api_keys.create_api_key(
         tx,
-        check_line(name, "name", LONGEST_NAME),
+        check_line(name, "name"),
         check_choice(Scope, scope, "scope"),
         key,
         life_s=None if expires_s is None else duration_s(expires_s, field="expires_s"),

@@ -11,7 +11,6 @@ from holdbeat.domain.views import occurrence_json, preview_json
 from holdbeat.operations import checks
 from holdbeat.operations.kinds import Kind
 from holdbeat.operations.operation import OperationContext, reads
-from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.schedules import schedule_reports
 from holdbeat.store.transaction import Transaction
 
@@ -90,7 +89,7 @@ def preview_schedule_timetable(
         check_line(fields["cron"], "cron", 256)
     for name in ("timezone", "dst"):
         if fields.get(name) is not None:
-            check_line(fields[name], name, LONGEST_NAME)
+            check_line(fields[name], name)
     return preview_json(schedule_reports.preview_timetable(tx, fields))
 
 

@@ -13,7 +13,6 @@ from holdbeat.operations.checks import check_id_filter, check_texts, page_json
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas import system
 from holdbeat.schemas import system as schemas
-from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.attention import mark_seen, read_attention
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.reads.event_log import read_events
@@ -103,7 +102,7 @@ def search_events(
     search = EventSearch(
         text=None if not q else check_line(q, "q", 200),
         names=sorted(set(name)) if name else None,
-        actor=None if not actor else check_line(actor, "actor", LONGEST_NAME),
+        actor=None if not actor else check_line(actor, "actor"),
         job_id=check_id_filter(job_id, "job_id"),
         schedule_id=check_id_filter(schedule_id, "schedule_id"),
         worker_id=worker_id,

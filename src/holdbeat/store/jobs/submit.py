@@ -15,7 +15,6 @@ from holdbeat.domain.group import GroupMode, JobGroup, OnFailure, ThenWhen
 from holdbeat.domain.job import Hold, Job, NewJob
 from holdbeat.domain.submission import Submission
 from holdbeat.domain.uniform_batch import UniformSubmissions, distinct_items
-from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.dependencies.linking import NewEdges, known_upstreams, link
 from holdbeat.store.jobs.single_job import single_job, uniform_jobs
 from holdbeat.store.jobs.unique import enqueue_unique
@@ -192,7 +191,7 @@ def submit_group(
     meeting with a used key is a Conflict.
     """
     if name is not None:
-        check_line(name, "name", LONGEST_NAME)
+        check_line(name, "name")
     if not submissions:
         raise Invalid("A group needs at least one job.", code="empty_group", field="jobs")
     members = Preparation(tx).prepare_batch(submissions)

@@ -27,14 +27,14 @@ from holdbeat.store.transaction import Transaction
 
 
 def _name(value: Any, field: str) -> str:
-    name = check_line(value, field, LONGEST_NAME)
+    name = check_line(value, field)
     check_name("template", name)
     return name
 
 
 _REQUIRED: dict[str, Callable[[Any, str], Any]] = {
     "name": _name,
-    "type": lambda value, field: check_line(value, field, LONGEST_NAME),
+    "type": check_line,
 }
 _EMPTIED: dict[str, Callable[[Any, str], Any]] = {
     "default_params": check_params,

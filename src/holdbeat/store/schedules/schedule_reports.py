@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.bounds import check_choice, check_duration_s, check_instant
+from holdbeat.domain.bounds import check_choice, check_duration_s, check_flag, check_instant
 from holdbeat.domain.clock import iso
 from holdbeat.domain.cron import Dst, Fire
 from holdbeat.domain.errors import Invalid
@@ -45,15 +45,18 @@ def list_schedules(
     conditions = Conditions()
     if endpoint is not None:
         conditions.add(f"endpoint IS {'NOT ' if endpoint else ''}NULL")
+    for name in ("enabled", "adaptive", "paused", "failing"):
+        if name in chosen:
+            check_flag(chosen[name], name, code="invalid_filter")
     for name in ("enabled", "adaptive"):
         if name in chosen:
-            conditions.add(f"{name} = :{name}", **{name: _flag(chosen[name], name)})
+            conditions.add(f"{name} = :{name}", **{name: chosen[name]})
     if "paused" in chosen:
         is_paused = "paused_until IS NOT NULL AND paused_until > :now"
-        conditions.add(is_paused if _flag(chosen["paused"], "paused") else f"NOT ({is_paused})", now=tx.now)
+        conditions.add(is_paused if chosen["paused"] else f"NOT ({is_paused})", now=tx.now)
     if "failing" in chosen:
         is_failing = "(failure_count > 0 OR trouble IS NOT NULL)"
-        conditions.add(is_failing if _flag(chosen["failing"], "failing") else f"NOT {is_failing}")
+        conditions.add(is_failing if chosen["failing"] else f"NOT {is_failing}")
     source, key = "schedules", "id"
     if "q" in chosen:
         source += f" {add_text(conditions, check_text(chosen['q'], 'q', 200), endpoint=endpoint)}"
@@ -93,12 +96,6 @@ def _next_first(
     return Page(
         items, cursors.write(iso(tx.instant(page_rows[-1][-1])), page_rows[-1][0]) if len(rows) > count else None
     )
-
-
-def _flag(value: Any, field: str) -> bool:
-    if not isinstance(value, bool):
-        raise Invalid(f"{field} must be true or false.", code="invalid_filter", field=field)
-    return value
 
 
 def _schedule(tx: Transaction, reference: str, endpoint: bool | None) -> Schedule:
