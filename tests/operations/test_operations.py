@@ -19,8 +19,8 @@ from holdbeat.operations import MODULES, find_operation
 from holdbeat.operations.kinds import methods_of
 from holdbeat.store.opening import open_store
 from holdbeat.store.reads.job_filter import LIST_FILTERS
+from holdbeat.store.reads.rows import RESERVATIONS
 from holdbeat.store.recovery.recover_leases import expire_reservation
-from holdbeat.store.running.reservations import load_reservation
 from tests.api.conftest import Serve
 from tests.api.serving import Served, open_gate, unique
 from tests.operations.operation_cases import cases
@@ -146,7 +146,7 @@ def test_a_direct_request_whose_reservation_expired_says_so_and_whether_it_had_b
             ]
         )
         terms = server.settings.lease_terms
-        owner = server.store.read_sync(load_reservation, reservations[0]["id"]).owner
+        owner = server.store.read_sync(RESERVATIONS.get, reservations[0]["id"]).owner
         assert owner is not None
         assert server.store.write_sync(expire_reservation, reservations[0]["id"], terms, {owner})
         waiting.join(30)

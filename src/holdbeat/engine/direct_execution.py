@@ -26,9 +26,10 @@ from holdbeat.handlers.stop import StopSignal
 from holdbeat.schemas.field_bounds import LONGEST_REASON
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.queue.submission import prepare
+from holdbeat.store.reads.rows import RESERVATIONS
 from holdbeat.store.reads.workers import has_live_worker_for
 from holdbeat.store.running.held_slots import hold_slot, release_slot, withdraw
-from holdbeat.store.running.reservations import extend, give_up_waiting, load_reservation, reserve
+from holdbeat.store.running.reservations import extend, give_up_waiting, reserve
 from holdbeat.store.topics import Topic
 from holdbeat.store.tracing import current_traceparent
 
@@ -272,7 +273,7 @@ class DirectExecutionHandler(Service):
             on_reserved(reservation)
             while not (reservation.status is not ReservationStatus.ACTIVE or is_served(reservation)):
                 await self._wait(reservation, wait_limit_s, until, woken)
-                reservation = await self.store.read(load_reservation, reservation.id)
+                reservation = await self.store.read(RESERVATIONS.get, reservation.id)
                 if reservation.granted_at is not None:
                     self._leave_line(woken)
             return reservation

@@ -14,10 +14,10 @@ from holdbeat.observe.wording import answer, counted, moment, reason, sentence, 
 from holdbeat.store.reads.blockers import Blockers
 from holdbeat.store.reads.estimates import estimate_grant
 from holdbeat.store.reads.lease_holders import SlotHolder, holders_of_pool
+from holdbeat.store.reads.rows import RESERVATIONS
 from holdbeat.store.running.reservations import (
     lease_of_reservation,
     list_reservations,
-    load_reservation,
     place_in_line,
 )
 from holdbeat.store.running.run_output import read_progress
@@ -36,7 +36,7 @@ _ENDS: dict[ReservationOutcome | ReservationStatus, str] = {
 
 def explain_reservation(tx: Transaction, reservation_id: str) -> dict[str, Any]:
     """Why a reservation waits, holds its slot, or how it ended; in the same form as a job's explanation."""
-    reservation = load_reservation(tx, reservation_id)
+    reservation = RESERVATIONS.get(tx, reservation_id)
     if reservation.status is not ReservationStatus.ACTIVE:
         return _ended(tx, reservation)
     return _waiting(tx, reservation) if reservation.waits else _running(tx, reservation)
@@ -52,7 +52,7 @@ def reservations_page(
 
 def reservation_with_estimate(tx: Transaction, reservation_id: str) -> dict[str, Any]:
     """One Reservation as JSON, with its estimated start, and what is kept of a direct request."""
-    reservation = load_reservation(tx, reservation_id)
+    reservation = RESERVATIONS.get(tx, reservation_id)
     progress = read_progress(tx, reservation_id)
     return {
         **_with_estimates(tx, [reservation])[0],

@@ -24,7 +24,8 @@ from holdbeat.operations.reservations import check_ttl
 from holdbeat.schemas.field_bounds import LONGEST_SLOT_WAIT_S
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.reads.estimates import estimate_grant
-from holdbeat.store.running.reservations import load_reservation, place_in_line
+from holdbeat.store.reads.rows import RESERVATIONS
+from holdbeat.store.running.reservations import place_in_line
 from holdbeat.store.running.run_output import LogLine, read_logs, read_progress
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
@@ -234,7 +235,7 @@ class _Teller:
 
 
 def _look(tx: Transaction, reservation_id: str, after: int) -> _Look:
-    reservation = load_reservation(tx, reservation_id)
+    reservation = RESERVATIONS.get(tx, reservation_id)
     place, start = None, None
     if reservation.waits:
         place = (place_in_line(tx, reservation_id) or 0) + 1

@@ -14,7 +14,8 @@ from holdbeat.domain.reservation import ReservationStatus
 from holdbeat.operations.checks import id_of
 from holdbeat.operations.operation import OperationContext, reads
 from holdbeat.store.reads.jobs import load_job
-from holdbeat.store.running.reservations import lease_of_reservation, load_reservation
+from holdbeat.store.reads.rows import RESERVATIONS
+from holdbeat.store.running.reservations import lease_of_reservation
 from holdbeat.store.running.run_output import LogLine, read_logs
 from holdbeat.store.transaction import Transaction
 
@@ -44,7 +45,7 @@ def job_output(tx: Transaction, job_id: str, after: int, limit: int, emitted: bo
 
 def reservation_output(tx: Transaction, reservation_id: str, after: int, limit: int, emitted: bool = False) -> Output:
     reservation_id = id_of(tx, reservation_id, "reservation")
-    reservation = load_reservation(tx, reservation_id)
+    reservation = RESERVATIONS.get(tx, reservation_id)
     has_ended = reservation.status is not ReservationStatus.ACTIVE
     is_whole = has_ended and lease_of_reservation(tx, reservation_id) is None
     lines = read_logs(tx, reservation_id, after, limit, emitted=emitted)

@@ -24,8 +24,9 @@ from holdbeat.operations.checks import (
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.store.artifact_files import changed
 from holdbeat.store.jobs import bulk, manual_retry
-from holdbeat.store.reads.jobs import load_run, load_run_and_type
+from holdbeat.store.reads.jobs import load_run_and_type
 from holdbeat.store.reads.list_jobs import list_runs
+from holdbeat.store.reads.rows import RUNS
 from holdbeat.store.running.run_output import read_artifact
 from holdbeat.store.transaction import Transaction
 
@@ -67,7 +68,7 @@ def get_job_run(tx: Transaction, context: OperationContext, run_id: str) -> Any:
 @writes
 def retry_job_run(tx: Transaction, context: OperationContext, run_id: str) -> Any:
     """Retry the job of a run that failed or was skipped."""
-    run = load_run(tx, id_of(tx, run_id, "job run"))
+    run = RUNS.get(tx, id_of(tx, run_id, "job run"))
     guard_shell_retry(tx, context, run.job_id)
     return job_json(manual_retry.retry_run(tx, run.id))
 
@@ -93,7 +94,7 @@ class ArtifactContent(NamedTuple):
 
 def find_artifact(tx: Transaction, run_id: str, name: str) -> ArtifactContent:
     """Finds an artifact of a run; `result` is what the handler returned."""
-    run = load_run(tx, id_of(tx, run_id, "job run"))
+    run = RUNS.get(tx, id_of(tx, run_id, "job run"))
     if name == "result" and run.result is not None:
         content = json.dumps(run.result, ensure_ascii=False, separators=(",", ":"))
         return ArtifactContent(content.encode("utf-8", "replace"), None, "", "application/json")

@@ -44,7 +44,7 @@ def list_webhooks(
 @reads
 def get_webhook(tx: Transaction, context: OperationContext, webhook_id: str) -> Any:
     """Read one subscription."""
-    return webhook_json(subscriptions.load_webhook(tx, checks.id_of(tx, webhook_id, "webhook")))
+    return webhook_json(subscriptions.WEBHOOKS.get(tx, checks.id_of(tx, webhook_id, "webhook")))
 
 
 @writes
@@ -132,7 +132,7 @@ def list_deliveries(
 @reads
 def get_delivery(tx: Transaction, context: OperationContext, delivery_id: str) -> Any:
     """Read one message."""
-    return delivery_json(deliveries.load_delivery(tx, checks.id_of(tx, delivery_id, "delivery")))
+    return delivery_json(deliveries.DELIVERIES.get(tx, checks.id_of(tx, delivery_id, "delivery")))
 
 
 @writes

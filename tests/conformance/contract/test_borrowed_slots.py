@@ -14,10 +14,11 @@ from holdbeat.domain.reservation import Reservation, ReservationKind, Reservatio
 from holdbeat.observe.explain import explain_job
 from holdbeat.observe.explain_reservation import explain_reservation
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.reads.rows import RESERVATIONS
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import spans_since
 from holdbeat.store.running.held_slots import SlotLost, extend_slot, hold_slot, release_slot, withdraw
-from holdbeat.store.running.reservations import cancel_reservation, load_reservation
+from holdbeat.store.running.reservations import cancel_reservation
 from tests.conformance.acts import (
     OpenStore,
     claim_all,
@@ -47,7 +48,7 @@ def borrow(
 
 
 def look(store: PersistenceAdapter, reservation: Reservation) -> Reservation:
-    return store.read_sync(load_reservation, reservation.id)
+    return store.read_sync(RESERVATIONS.get, reservation.id)
 
 
 @pytest.mark.rule("LIM-12", "CON-002")

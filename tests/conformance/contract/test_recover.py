@@ -11,8 +11,8 @@ from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.run import ErrorKind, RunStatus
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.reads.rows import RESERVATIONS
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
-from holdbeat.store.running.reservations import load_reservation
 from holdbeat.store.running.settle import Settled
 from holdbeat.store.running.workers import beat
 from holdbeat.store.transaction import Transaction
@@ -274,8 +274,8 @@ def test_a_reservation_of_a_dead_owner_expires_and_the_queue_goes_on(open_store:
     kept = ask_directly(store, owner="alive")
     enqueue_one(store)
     assert recover(store, dead={"dead"}) == 2
-    assert store.read_sync(load_reservation, lost.id).status == "EXPIRED"
-    assert store.read_sync(load_reservation, kept.id).status == "ACTIVE"
+    assert store.read_sync(RESERVATIONS.get, lost.id).status == "EXPIRED"
+    assert store.read_sync(RESERVATIONS.get, kept.id).status == "ACTIVE"
     assert len(events_of(store, "reservation.expired")) == 1
     first = claim_one(store)
     assert first.reservation is not None and first.reservation.id == kept.id
@@ -311,7 +311,7 @@ def test_a_direct_request_whose_worker_died_fails_and_is_not_tried_again(store: 
     asked = ask_directly(store)
     claim_one(store, worker="dead")
     assert recover(store, dead={"dead"}) == 1
-    after = store.read_sync(load_reservation, asked.id)
+    after = store.read_sync(RESERVATIONS.get, asked.id)
     assert (after.status, after.outcome, after.error_kind) == ("RELEASED", "FAILED", "crash")
     assert (after.error or "").startswith("Crash recovery:")
     assert count(store, "leases") == 0

@@ -13,12 +13,12 @@ from holdbeat.domain.errors import Conflict, Invalid, NotFound
 from holdbeat.domain.reservation import ReservationOutcome, ReservationStatus
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.reads.rows import RESERVATIONS
 from holdbeat.store.running.reservations import (
     cancel_reservation,
     extend,
     give_up_waiting,
     list_reservations,
-    load_reservation,
     place_in_line,
     waiting_line,
 )
@@ -40,7 +40,7 @@ from tests.conformance.repair import ask_directly
 @pytest.mark.rule("DEC-004", "DIR-02")
 def test_a_request_is_a_row_with_all_that_its_handler_needs(store: PersistenceAdapter, clock: ManualClock) -> None:
     asked = ask_directly(store, params={"n": 1}, timeout_s=5.0, cancel_grace_s=2.0, resource="gpu")
-    result = store.read_sync(load_reservation, asked.id)
+    result = store.read_sync(RESERVATIONS.get, asked.id)
     assert result == asked
     assert result.expires_at == clock.now() + timedelta(seconds=600)
     taken = claim_one(store)
@@ -65,7 +65,7 @@ def test_requests_are_served_first_come_first_served(open_store: OpenStore, cloc
         complete(store, taken, "done")
     assert served == [first.id, second.id, third.id]
     assert store.read_sync(place_in_line, first.id) is None
-    assert store.read_sync(load_reservation, first.id).result == "done"
+    assert store.read_sync(RESERVATIONS.get, first.id).result == "done"
 
 
 @pytest.mark.rule("DIR-01", "DEC-004")
@@ -132,7 +132,7 @@ def test_a_request_that_is_cancelled_while_it_is_granted_is_one_or_the_other(ope
     served = [taken.lease.id for slot in range(20) for taken in claim_some(stores[0], 1, first_slot=slot)]
     thread.join()
     for reservation_id in asked:
-        result = stores[0].read_sync(load_reservation, reservation_id)
+        result = stores[0].read_sync(RESERVATIONS.get, reservation_id)
         assert result.outcome is ReservationOutcome.CANCELLED
         assert (result.granted_at is not None) == (reservation_id in served)
     assert count(stores[0], "leases") == len(served)
@@ -149,8 +149,8 @@ def test_reservations_are_extended_by_name_and_only_while_they_are_in_force(
     clock.advance(100)
     assert sorted(store.write_sync(extend, [*mine, ended.id], 600)) == mine
     until = clock.now() + timedelta(seconds=600)
-    assert all(store.read_sync(load_reservation, item).expires_at == until for item in mine)
-    assert store.read_sync(load_reservation, foreign.id).expires_at == foreign.expires_at
+    assert all(store.read_sync(RESERVATIONS.get, item).expires_at == until for item in mine)
+    assert store.read_sync(RESERVATIONS.get, foreign.id).expires_at == foreign.expires_at
 
 
 @pytest.mark.rule("DIR-03")
@@ -160,7 +160,7 @@ def test_a_waiting_request_that_is_cancelled_leaves_the_line(open_store: OpenSto
     enqueue_one(store)
     after = store.write_sync(cancel_reservation, asked.id, "never mind")
     assert (after.status, after.outcome, after.error) == ("RELEASED", "CANCELLED", "never mind")
-    assert store.read_sync(load_reservation, asked.id) == after
+    assert store.read_sync(RESERVATIONS.get, asked.id) == after
     (taken,) = claim_all(store)
     assert taken.job is not None
 
@@ -176,7 +176,7 @@ def test_a_served_request_that_is_cancelled_holds_its_slot_until_its_handler_end
     assert claim_all(store) == []
     assert settle_as(store, taken, Outcome.completed("late")) is Settled.ACCEPTED
     assert count(store, "leases") == 0
-    final = store.read_sync(load_reservation, asked.id)
+    final = store.read_sync(RESERVATIONS.get, asked.id)
     assert (final.outcome, final.result, final.finished_at) == (ReservationOutcome.CANCELLED, None, after.finished_at)
     assert len(claim_all(store)) == 1
     assert [json.loads(row[3])["outcome"] for row in events_of(store, "reservation.released")] == ["CANCELLED"]
@@ -196,7 +196,7 @@ def test_the_event_of_a_release_names_the_outcome_of_the_reservation(
 ) -> None:
     asked = ask_directly(store)
     settle_as(store, claim_one(store), outcome)
-    assert store.read_sync(load_reservation, asked.id).outcome == named
+    assert store.read_sync(RESERVATIONS.get, asked.id).outcome == named
     assert [json.loads(row[3])["outcome"] for row in events_of(store, "reservation.released")] == [named]
 
 
@@ -214,7 +214,7 @@ def test_a_request_ends_once(store: PersistenceAdapter) -> None:
     with pytest.raises(NotFound):
         store.write_sync(cancel_reservation, "nobody")
     with pytest.raises(NotFound):
-        store.read_sync(load_reservation, "nobody")
+        store.read_sync(RESERVATIONS.get, "nobody")
 
 
 @pytest.mark.rule("DIR-03")
@@ -236,7 +236,7 @@ def test_a_request_that_waited_too_long_is_released_but_one_that_is_served_is_no
 def test_a_failed_request_keeps_its_error_and_makes_no_job(store: PersistenceAdapter) -> None:
     asked = ask_directly(store)
     settle_as(store, claim_one(store), Outcome.failed(ErrorKind.TIMEOUT, "too slow"))
-    after = store.read_sync(load_reservation, asked.id)
+    after = store.read_sync(RESERVATIONS.get, asked.id)
     assert (after.outcome, after.error, after.error_kind) == ("FAILED", "too slow", "timeout")
     assert count(store, "jobs") == 0
 

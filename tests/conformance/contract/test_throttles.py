@@ -17,9 +17,10 @@ from holdbeat.observe.explain_reservation import explain_reservation
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.limits.changes import declare_limits, set_limit
 from holdbeat.store.reads.limit_figures import limit_figures
+from holdbeat.store.reads.rows import RESERVATIONS
 from holdbeat.store.recovery.prune import prune
 from holdbeat.store.running.claim import Vacancy
-from holdbeat.store.running.reservations import load_reservation, reserve
+from holdbeat.store.running.reservations import reserve
 from holdbeat.store.running.settle_and_claim import settle_and_claim
 from tests.conformance.acts import (
     OpenStore,
@@ -142,7 +143,7 @@ def test_a_direct_request_throttles_and_is_throttled(open_store: OpenStore, cloc
     made = [store.write_sync(reserve, NewJob("a", resource="api"), "owner", 600) for _ in range(2)]
     claim = claim_some(store, 1)[0]
     throttled(store, claim, 20)
-    ended = store.read_sync(load_reservation, made[0].id)
+    ended = store.read_sync(RESERVATIONS.get, made[0].id)
     assert (ended.outcome, ended.error_kind) == ("FAILED", "throttled")
     assert claim_some(store, 1) == []
     assert store.read_sync(explain_reservation, made[1].id)["reasons"][0]["code"] == "throttled"

@@ -22,20 +22,20 @@ from holdbeat.domain.webhook import (
 )
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.webhooks.deliveries import (
+    DELIVERIES,
     DeliveryResult,
     TakenDelivery,
     finish_deliveries,
     list_deliveries,
-    load_delivery,
     redeliver,
     take_deliveries,
 )
 from holdbeat.store.webhooks.subscriptions import (
+    WEBHOOKS,
     ServerSecret,
     create_webhook,
     delete_webhook,
     list_webhooks,
-    load_webhook,
     patch_webhook,
     rotate_server_secret,
     rotate_webhook,
@@ -88,7 +88,7 @@ def test_a_subscription_is_told_what_it_asked_for(store: PersistenceAdapter) -> 
     every = store.write_sync(create_webhook, URL)
     some = store.write_sync(create_webhook, URL, ["job.run.failed"], SECRET)
     assert every.secret.startswith("whsec_") and every.secret != some.secret == SECRET
-    assert store.read_sync(load_webhook, some.id) == some
+    assert store.read_sync(WEBHOOKS.get, some.id) == some
     enqueue_one(store)
     complete(store, claim_one(store))
     assert [row[0] for row in rows(store, "SELECT webhook_id FROM deliveries")] == [every.id]
@@ -115,7 +115,7 @@ def test_a_stale_change_is_refused_and_changes_nothing(store: PersistenceAdapter
         store.write_sync(patch_webhook, made.id, {"url": "https://b.example/"}, 1)
     with pytest.raises(Invalid):
         store.write_sync(patch_webhook, made.id, {"secret": SECRET})
-    assert store.read_sync(load_webhook, made.id) == changed
+    assert store.read_sync(WEBHOOKS.get, made.id) == changed
     again = store.write_sync(patch_webhook, made.id, {"events": [], "enabled": True})
     assert (again.version, again.events, again.enabled) == (3, (), True)
     with pytest.raises(NotFound):
@@ -294,12 +294,12 @@ def test_a_delivered_message_is_done(store: PersistenceAdapter, clock: ManualClo
     finish_jobs(store, URL)
     (taken,) = take(store)
     assert finish(store, taken.delivery, clock, 204)[0]
-    left = store.read_sync(load_delivery, taken.delivery.id)
+    left = store.read_sync(DELIVERIES.get, taken.delivery.id)
     assert (left.status, left.delivered_at, left.attempts) == (DeliveryStatus.DELIVERED, clock.now(), 1)
     clock.advance(3600)
     assert take(store) == []
     with pytest.raises(NotFound):
-        store.read_sync(load_delivery, "nobody")
+        store.read_sync(DELIVERIES.get, "nobody")
 
 
 @pytest.mark.rule("WEB-03")
@@ -323,7 +323,7 @@ def test_410_disables_the_subscription_and_gives_up_its_messages(store: Persiste
         complete(store, claim_one(store))
     first, _ = take(store)
     assert finish(store, first.delivery, clock, GONE)[0]
-    after = store.read_sync(load_webhook, made.id)
+    after = store.read_sync(WEBHOOKS.get, made.id)
     assert (after.enabled, after.version) == (False, 2)
     assert after.disabled_reason is not None and "410" in after.disabled_reason
     assert count(store, "deliveries", "status = 'FAILED'") == 2
@@ -338,8 +338,8 @@ def test_410_of_a_plain_url_fails_that_delivery_alone(store: PersistenceAdapter,
     finish_jobs(store, URL, URL)
     first, second = take(store)
     assert finish(store, first.delivery, clock, GONE)[0]
-    assert store.read_sync(load_delivery, first.delivery.id).status is DeliveryStatus.FAILED
-    assert store.read_sync(load_delivery, second.delivery.id).status is DeliveryStatus.PENDING
+    assert store.read_sync(DELIVERIES.get, first.delivery.id).status is DeliveryStatus.FAILED
+    assert store.read_sync(DELIVERIES.get, second.delivery.id).status is DeliveryStatus.PENDING
 
 
 @pytest.mark.rule("DEC-009")
@@ -351,11 +351,11 @@ def test_a_sender_that_lost_its_lock_records_only_that_a_message_arrived(
     clock.advance(LOCK_S)
     (other,) = take(store, "other")
     assert not finish(store, slow.delivery, clock, 500, "slow")[0]
-    assert store.read_sync(load_delivery, slow.delivery.id).attempts == 0
+    assert store.read_sync(DELIVERIES.get, slow.delivery.id).attempts == 0
     assert finish(store, slow.delivery, clock, 200, "slow")[0]
-    assert store.read_sync(load_delivery, slow.delivery.id).status is DeliveryStatus.DELIVERED
+    assert store.read_sync(DELIVERIES.get, slow.delivery.id).status is DeliveryStatus.DELIVERED
     assert not finish(store, other.delivery, clock, 500, "other")[0]
-    assert store.read_sync(load_delivery, slow.delivery.id).status is DeliveryStatus.DELIVERED
+    assert store.read_sync(DELIVERIES.get, slow.delivery.id).status is DeliveryStatus.DELIVERED
 
 
 @pytest.mark.rule("DEC-009", "WEB-02")

@@ -11,13 +11,12 @@ from datetime import timedelta
 
 from holdbeat.domain import events
 from holdbeat.domain.api_key import SHOWN, ApiKey, Scope, hash_of
-from holdbeat.domain.errors import NotFound
 from holdbeat.store import meta
 from holdbeat.store.reads.columns import Table
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
-_KEYS = Table("api_keys", ApiKey)
+_KEYS = Table("api_keys", ApiKey, noun="API key")
 USE_NOTED_S = 60.0
 """How exactly the last use of a key is known; noting every use would be a write for every request."""
 
@@ -45,9 +44,7 @@ def list_api_keys(tx: Transaction) -> list[ApiKey]:
 
 def revoke_api_key(tx: Transaction, key_id: str, *, by: str | None = None) -> ApiKey:
     """Ends a key at once; to revoke it again changes nothing."""
-    key = _KEYS.first(tx, "WHERE id = :id", id=key_id)
-    if key is None:
-        raise NotFound(f"There is no API key {key_id}.", key_id=key_id)
+    key = _KEYS.get(tx, key_id)
     if key.revoked_at is None:
         tx.execute("UPDATE api_keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL", id=key_id, now=tx.now)
         key.revoked_at = tx.now

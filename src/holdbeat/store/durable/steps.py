@@ -150,12 +150,19 @@ def drop_steps(tx: Transaction, root_id: str, from_step: str | None = None) -> N
             code="not_finished",
             job_id=busy[0],
         )
-    names = tx.column("SELECT name FROM steps WHERE root_id = :id ORDER BY kept_at, started_at, name", id=root_id)
-    if from_step is not None:
-        if from_step not in names:
-            raise NotFound(f"The chain of job {root_id} has kept no step {from_step!r}.", code="unknown_step")
-        names = names[names.index(from_step) :]
+    names = split_steps(tx, root_id, from_step)[1]
     tx.execute("DELETE FROM steps WHERE root_id = :id AND name IN :names", id=root_id, names=names)
+
+
+def split_steps(tx: Transaction, root_id: str, from_step: str | None) -> tuple[list[str], list[str]]:
+    """The names of the kept steps of a chain before one, and from it on; all are in the second list without one."""
+    names = tx.column("SELECT name FROM steps WHERE root_id = :id ORDER BY kept_at, started_at, name", id=root_id)
+    if from_step is None:
+        return [], names
+    if from_step not in names:
+        raise NotFound(f"The chain of job {root_id} has kept no step {from_step!r}.", code="unknown_step")
+    place = names.index(from_step)
+    return names[:place], names[place:]
 
 
 def _kept(tx: Transaction, entries: list[StepEntry]) -> dict[tuple[str, str], str]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdbeat.domain.bounds import check_line
-from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.errors import Conflict
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.schemas.field_bounds import LONGEST_REASON
 from holdbeat.store.jobs.end_runs import apply_consequences, lock_groups_and_schedules
 from holdbeat.store.queue.cancelled import mark_cancelled
 from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.jobs import load_job, locked_jobs
-from holdbeat.store.reads.rows import JOBS
+from holdbeat.store.reads.rows import GROUPS, JOBS
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
 
@@ -70,7 +70,7 @@ def cancel_group(tx: Transaction, group_id: str, reason: str | None = None) -> N
     check_reason(reason)
     row = tx.one("SELECT status FROM job_groups WHERE id = :id FOR UPDATE", id=group_id)
     if row is None:
-        raise NotFound(f"There is no job group {group_id}.", group_id=group_id)
+        raise GROUPS.unknown(group_id)
     members = "WHERE group_id = :id AND status IN ('QUEUED', 'RUNNING') ORDER BY id FOR UPDATE"
     jobs = JOBS.all(tx, members, id=group_id)
     if not jobs:

@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdbeat.domain import events
-from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.errors import Conflict
 from holdbeat.domain.job import SHELL, Hold, Job, JobStatus, NewJob
 from holdbeat.domain.retry import manual_retry
 from holdbeat.domain.run import RunStatus
-from holdbeat.store.durable.steps import drop_steps
+from holdbeat.store.durable.steps import drop_steps, split_steps
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.unique_keys import holders, lock_keys
 from holdbeat.store.reads.chains import no_job, original_params, tip_of
 from holdbeat.store.reads.jobs import load_job, locked_job, locked_jobs
+from holdbeat.store.reads.rows import RUNS
 from holdbeat.store.transaction import Transaction
 
 
@@ -79,7 +80,7 @@ def retry_run(tx: Transaction, run_id: str) -> Job:
     """`retry_job` for the Job of a run."""
     row = tx.one("SELECT job_id FROM job_runs WHERE id = :id", id=run_id)
     if row is None:
-        raise NotFound(f"There is no job run {run_id}.", run_id=run_id)
+        raise RUNS.unknown(run_id)
     return retry_job(tx, row[0])
 
 
@@ -141,7 +142,7 @@ def rerun_job(tx: Transaction, job_id: str, from_step: str | None = None) -> Job
             job_id=job.id,
         )
     _refuse_taken_key(tx, job, job_id)
-    names = _before(tx, job.chain_id, from_step) if from_step is not None else []
+    names = split_steps(tx, job.chain_id, from_step)[0] if from_step is not None else []
     request = manual_retry(job)
     request.root_id = None
     request.params = original_params(tx, [job.id]).get(job.id, job.params)
@@ -155,13 +156,6 @@ def rerun_job(tx: Transaction, job_id: str, from_step: str | None = None) -> Job
         reason="run again by a person" + (f" from the step {from_step}" if from_step else ""),
     )
     return load_job(tx, rerun.id)
-
-
-def _before(tx: Transaction, root_id: str, from_step: str) -> list[str]:
-    names = tx.column("SELECT name FROM steps WHERE root_id = :id ORDER BY kept_at, started_at, name", id=root_id)
-    if from_step not in names:
-        raise NotFound(f"The chain of job {root_id} has kept no step {from_step!r}.", code="unknown_step")
-    return names[: names.index(from_step)]
 
 
 def _copy(tx: Transaction, old_id: str, new_id: str, names: list[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdbeat.domain import events
-from holdbeat.domain.errors import Invalid, NotFound
+from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import (
     GroupFailurePolicy,
     GroupMode,
@@ -47,9 +47,7 @@ def create_group(
 
 def load_group(tx: Transaction, group_id: str) -> tuple[JobGroup, list[Job]]:
     """A group with all jobs that ever were its members, retries included, by sequence."""
-    group = GROUPS.first(tx, "WHERE id = :id", id=group_id)
-    if group is None:
-        raise NotFound(f"There is no job group {group_id}.", group_id=group_id)
+    group = GROUPS.get(tx, group_id)
     ids = tx.column("SELECT id FROM jobs WHERE group_id = :id ORDER BY sequence, id", id=group_id)
     return group, load_jobs(tx, ids, result_bytes=LISTED_RESULT_BYTES)
 

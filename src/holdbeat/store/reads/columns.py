@@ -13,6 +13,7 @@ from dataclasses import Field, dataclass, fields
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from holdbeat.domain.errors import NotFound
 from holdbeat.store.transaction import Row, Transaction
 
 T = TypeVar("T")
@@ -75,12 +76,22 @@ def row_reader(
 
 
 class Table(Generic[T]):
-    """A table with a row for each `kind`, a dataclass: its columns are the fields of that, or those before one."""
+    """A table with a row for each `kind`, a dataclass: its columns are the fields of that, or those before one.
+
+    `noun` names one of them in refusals.
+    """
 
     def __init__(
-        self, name: str, kind: type[T], converters: Mapping[str, Converter] | None = None, *, before: str | None = None
+        self,
+        name: str,
+        kind: type[T],
+        converters: Mapping[str, Converter] | None = None,
+        *,
+        before: str | None = None,
+        noun: str = "row",
     ) -> None:
         self.name = name
+        self.noun = noun
         self.fields = field_names(kind, before)
         self.columns = ", ".join(self.fields)
         self.read = row_reader(kind, self.fields, converters)
@@ -94,6 +105,17 @@ class Table(Generic[T]):
         """The first of them; None if there is none."""
         row = tx.one(f"SELECT {self.columns} FROM {self.name} {rest}", **params)
         return None if row is None else self.read(tx, row)
+
+    def get(self, tx: Transaction, id: str, *, locked: bool = False) -> T:
+        """The one with this id, or NotFound."""
+        item = self.first(tx, f"WHERE id = :id{' FOR UPDATE' if locked else ''}", id=id)
+        if item is None:
+            raise self.unknown(id)
+        return item
+
+    def unknown(self, id: str) -> NotFound:
+        """The refusal of an id that no row has."""
+        return NotFound(f"There is no {self.noun} {id}.", **{f"{self.noun.split()[-1]}_id": id})
 
 
 def row_writer(

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 
 from holdbeat.domain.clock import from_iso
-from holdbeat.domain.errors import NotFound
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.run import JobRun
 from holdbeat.domain.steps import OpenStep
@@ -112,17 +111,9 @@ def _fill_open_steps(tx: Transaction, jobs: Mapping[str, Job], steps: Mapping[st
         )
 
 
-def load_run(tx: Transaction, run_id: str) -> JobRun:
-    """One JobRun by its id."""
-    run = RUNS.first(tx, "WHERE id = :id", id=run_id)
-    if run is None:
-        raise NotFound(f"There is no job run {run_id}.", run_id=run_id)
-    return run
-
-
 def load_run_and_type(tx: Transaction, run_id: str) -> tuple[JobRun, str | None]:
     """One JobRun by its id, with the type of its Job where it is recorded."""
-    run = load_run(tx, run_id)
+    run = RUNS.get(tx, run_id)
     row = tx.one("SELECT type FROM job_runs WHERE id = :id", id=run_id)
     return run, (str(row[0]) if row and row[0] else None)
 

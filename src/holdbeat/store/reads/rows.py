@@ -71,10 +71,10 @@ def _slot_numbers(text: str | None) -> tuple[int, ...]:
 JOBS = Table("jobs", Job, {"retry_policy": policy_of}, before="worker_id")
 """The other fields of a Job are read from elsewhere."""
 JOB_OF_J = ", ".join(f"j.{name}" for name in JOBS.fields)
-RUNS = Table("job_runs", JobRun, before="omitted_result_bytes")
+RUNS = Table("job_runs", JobRun, before="omitted_result_bytes", noun="job run")
 short_run_of = row_reader(JobRun, (*RUNS.fields, "omitted_result_bytes"))
 """A row of `short_run_columns` as a JobRun."""
 LEASES = Table("leases", Lease, {"numbers": _slot_numbers})
-GROUPS = Table("job_groups", JobGroup)
-RESERVATIONS = Table("direct_reservations", Reservation, {"result": optional(json.loads)})
+GROUPS = Table("job_groups", JobGroup, noun="job group")
+RESERVATIONS = Table("direct_reservations", Reservation, {"result": optional(json.loads)}, noun="reservation")
 TEMPLATES = Table("job_templates", JobTemplate)

@@ -12,8 +12,9 @@ from datetime import timedelta
 from holdbeat.domain import events
 from holdbeat.domain.errors import Conflict
 from holdbeat.domain.reservation import Reservation, ReservationKind, ReservationOutcome, ReservationStatus, slot_type
+from holdbeat.store.reads.rows import RESERVATIONS
 from holdbeat.store.running.claim import NOBODY, fill
-from holdbeat.store.running.reservations import cancel_reservation, load_reservation, locked_reservation, put_in_line
+from holdbeat.store.running.reservations import cancel_reservation, put_in_line
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -56,7 +57,7 @@ def hold_slot(
     )
     put_in_line(tx, reservation)
     grant_held(tx)
-    return load_reservation(tx, reservation.id)
+    return RESERVATIONS.get(tx, reservation.id)
 
 
 def grant_held(tx: Transaction) -> None:
@@ -96,7 +97,7 @@ def release_slot(
 
     Giving it back twice changes nothing. One that was cancelled meanwhile stays so; its slot is free from now on.
     """
-    reservation = locked_reservation(tx, reservation_id)
+    reservation = RESERVATIONS.get(tx, reservation_id, locked=True)
     _check_kind(reservation)
     if not _end_lease(tx, reservation_id):
         if reservation.status is ReservationStatus.RELEASED and reservation.outcome is ReservationOutcome.COMPLETED:
@@ -119,7 +120,7 @@ def release_slot(
 
 def withdraw(tx: Transaction, reservation_id: str, why: str) -> Reservation:
     """Ends a reservation whose client is gone: nobody works in a held slot any more, so it is free at once."""
-    reservation = locked_reservation(tx, reservation_id)
+    reservation = RESERVATIONS.get(tx, reservation_id, locked=True)
     if reservation.is_direct or reservation.granted_at is None:
         return cancel_reservation(tx, reservation_id, why)
     return release_slot(tx, reservation_id, ReservationOutcome.CANCELLED, why, "cancelled")
@@ -133,7 +134,7 @@ def end_unextended(tx: Transaction, reservation_id: str) -> bool:
     )
     if row is None or tx.instant(row[0]) > tx.now:
         return False
-    reservation = locked_reservation(tx, reservation_id)
+    reservation = RESERVATIONS.get(tx, reservation_id, locked=True)
     _end_lease(tx, reservation_id)
     if reservation.status is ReservationStatus.ACTIVE:
         why = f"its holder did not extend it within {reservation.ttl_s or 0:g} s"
@@ -146,7 +147,7 @@ def end_unextended(tx: Transaction, reservation_id: str) -> bool:
 
 
 def _held(tx: Transaction, reservation_id: str) -> Reservation:
-    reservation = locked_reservation(tx, reservation_id)
+    reservation = RESERVATIONS.get(tx, reservation_id, locked=True)
     _check_kind(reservation)
     if reservation.status is not ReservationStatus.ACTIVE or reservation.granted_at is None:
         raise _lost(reservation)

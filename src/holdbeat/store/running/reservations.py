@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from holdbeat.domain import events
-from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.errors import Conflict
 from holdbeat.domain.job import PREEMPTS, NewJob
 from holdbeat.domain.params import dumps
 from holdbeat.domain.reservation import Reservation, ReservationOutcome, ReservationStatus
@@ -105,7 +105,7 @@ def cancel_reservation(tx: Transaction, reservation_id: str, reason: str | None 
     told, and the slot is free when that has ended. The holder of a borrowed slot cannot extend it any more.
     """
     check_reason(reason)
-    reservation = locked_reservation(tx, reservation_id)
+    reservation = RESERVATIONS.get(tx, reservation_id, locked=True)
     if reservation.status is not ReservationStatus.ACTIVE:
         raise Conflict(
             f"Reservation {reservation_id} has ended already: it is {reservation.status}. There is nothing to cancel.",
@@ -117,18 +117,10 @@ def cancel_reservation(tx: Transaction, reservation_id: str, reason: str | None 
 
 def give_up_waiting(tx: Transaction, reservation_id: str, waited_s: float) -> Reservation:
     """Takes a request out of the line because nobody served it in time; one that has been granted is left alone."""
-    reservation = locked_reservation(tx, reservation_id)
+    reservation = RESERVATIONS.get(tx, reservation_id, locked=True)
     if not reservation.waits:
         return reservation
     return _release(tx, reservation, f"waited longer than {waited_s:g} s for a free slot")
-
-
-def load_reservation(tx: Transaction, reservation_id: str, lock: str = "") -> Reservation:
-    """One Reservation by its id."""
-    reservation = RESERVATIONS.first(tx, f"WHERE id = :id {lock}", id=reservation_id)
-    if reservation is None:
-        raise _unknown(reservation_id)
-    return reservation
 
 
 def list_reservations(
@@ -182,10 +174,6 @@ def end_active(
         tx.record(events.RESERVATION_RELEASED, **ids, outcome=outcome, error_kind=error_kind)
 
 
-def locked_reservation(tx: Transaction, reservation_id: str) -> Reservation:
-    return load_reservation(tx, reservation_id, "FOR UPDATE")
-
-
 def _release(tx: Transaction, reservation: Reservation, why: str) -> Reservation:
     reservation.status = ReservationStatus.RELEASED
     reservation.outcome = ReservationOutcome.CANCELLED
@@ -209,10 +197,6 @@ def _release(tx: Transaction, reservation: Reservation, why: str) -> Reservation
     # Jobs that stood back for a waiting request may go on; a handler that serves one must hear of it.
     tx.wake(Topic.DIRECT, Topic.CANCEL if reservation.granted_at else Topic.SLOTS)
     return reservation
-
-
-def _unknown(reservation_id: str) -> NotFound:
-    return NotFound(f"There is no reservation {reservation_id}.", reservation_id=reservation_id)
 
 
 def lease_of_reservation(tx: Transaction, reservation_id: str) -> tuple[str | None] | None:

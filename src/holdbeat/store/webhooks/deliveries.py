@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdbeat.domain import events
-from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.errors import Conflict
 from holdbeat.domain.webhook import (
     LEFT_ALONE,
     TEST_EVENT,
@@ -28,9 +28,9 @@ from holdbeat.store.reads.columns import Table
 from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_table_page
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.webhooks.subscriptions import disable_webhook, load_webhook, server_secret, webhooks_by_id
+from holdbeat.store.webhooks.subscriptions import WEBHOOKS, disable_webhook, server_secret, webhooks_by_id
 
-_DELIVERIES = Table("deliveries", Delivery)
+DELIVERIES = Table("deliveries", Delivery, noun="delivery")
 PER_HOST = 4
 PENDING_COUNTED = 1000
 FAILED_COUNTED = 1000
@@ -83,12 +83,12 @@ def take_deliveries(
     # The next time is the end of the lock: should this process die, the delivery falls due by itself.
     rows = tx.rows(
         "UPDATE deliveries SET locked_by = :worker, locked_until = :until, next_attempt_at = :until "
-        f"WHERE id IN :ids RETURNING {_DELIVERIES.columns}",
+        f"WHERE id IN :ids RETURNING {DELIVERIES.columns}",
         ids=[delivery_id for _, _, delivery_id, _ in chosen],
         worker=worker_id,
         until=until,
     )
-    deliveries = {row[0]: _DELIVERIES.read(tx, row) for row in rows}
+    deliveries = {row[0]: DELIVERIES.read(tx, row) for row in rows}
     webhooks = webhooks_by_id(tx, {d.webhook_id for d in deliveries.values() if d.webhook_id})
     shared = server_secret(tx).secrets if any(d.webhook_id is None for d in deliveries.values()) else ()
     answer = []
@@ -137,7 +137,7 @@ def finish_deliveries(tx: Transaction, results: Sequence[DeliveryResult]) -> lis
     After the lock has ended only a success is recorded: that the message has arrived is true in any case.
     """
     ids = sorted({result.delivery_id for result in results})
-    locked = _DELIVERIES.all(tx, "WHERE id IN :ids AND status = 'PENDING' ORDER BY id FOR UPDATE", ids=ids)
+    locked = DELIVERIES.all(tx, "WHERE id IN :ids AND status = 'PENDING' ORDER BY id FOR UPDATE", ids=ids)
     pending = {delivery.id: delivery for delivery in locked}
     accepted = []
     disabled: list[str] = []
@@ -164,7 +164,7 @@ def finish_deliveries(tx: Transaction, results: Sequence[DeliveryResult]) -> lis
 
 def redeliver(tx: Transaction, delivery_id: str) -> Delivery:
     """Sends a message once more on request, with all its attempts before it and the same id."""
-    delivery = load_delivery(tx, delivery_id, "FOR UPDATE")
+    delivery = DELIVERIES.get(tx, delivery_id, locked=True)
     is_locked = delivery.locked_until is not None and delivery.locked_until > tx.now
     if delivery.status is DeliveryStatus.PENDING and delivery.locked_by and is_locked:
         raise Conflict(
@@ -195,17 +195,9 @@ def redeliver(tx: Transaction, delivery_id: str) -> Delivery:
     return again
 
 
-def load_delivery(tx: Transaction, delivery_id: str, lock: str = "") -> Delivery:
-    """One Delivery by its id."""
-    delivery = _DELIVERIES.first(tx, f"WHERE id = :id {lock}", id=delivery_id)
-    if delivery is None:
-        raise NotFound(f"There is no delivery {delivery_id}.", delivery_id=delivery_id)
-    return delivery
-
-
 def send_test(tx: Transaction, webhook_id: str) -> Delivery:
     """Sends a message to a subscription that says nothing but that messages arrive, whichever events it takes."""
-    webhook = load_webhook(tx, webhook_id)
+    webhook = WEBHOOKS.get(tx, webhook_id)
     if not webhook.enabled:
         raise Conflict(
             f"Webhook {webhook_id} is disabled, so nothing is sent to it. Enable it first.",
@@ -214,7 +206,7 @@ def send_test(tx: Transaction, webhook_id: str) -> Delivery:
         )
     payload = payload_of(tx, TEST_EVENT, {"message": "This is a test. Nothing has happened."})
     (delivery_id,) = insert_deliveries(tx, [NewDelivery(TEST_EVENT, webhook.url, payload, webhook.id)])
-    return load_delivery(tx, delivery_id)
+    return DELIVERIES.get(tx, delivery_id)
 
 
 def count_failed(tx: Transaction) -> int:
@@ -244,7 +236,7 @@ def list_deliveries(
     if status is not None:
         # Written out, so that the indexes of pending and failed ones are seen to fit.
         conditions.add(f"status = '{DeliveryStatus(status).value}'")
-    return read_table_page(tx, cursors, _DELIVERIES, conditions, limit, cursor)
+    return read_table_page(tx, cursors, DELIVERIES, conditions, limit, cursor)
 
 
 def pending_to(tx: Transaction, hosts: Collection[str]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.clock import from_iso, iso
-from holdbeat.domain.errors import Invalid, NotFound, refuse_stale
+from holdbeat.domain.errors import Invalid, refuse_stale
 from holdbeat.domain.params import dumps
 from holdbeat.domain.webhook import Webhook, check_events, check_secret, host_of, new_secret, rotated, signing_secrets
 from holdbeat.store import meta
@@ -18,9 +18,9 @@ from holdbeat.store.reads.columns import Table, row_writer
 from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_table_page
 from holdbeat.store.transaction import Transaction
 
-_WEBHOOKS = Table("webhooks", Webhook, {"events": lambda text: tuple(json.loads(text or "[]"))})
+WEBHOOKS = Table("webhooks", Webhook, {"events": lambda text: tuple(json.loads(text or "[]"))}, noun="webhook")
 # A subscription to all events is stored as NULL: an empty list would look like a filter that matches nothing.
-_row_of = row_writer(_WEBHOOKS.fields, (), {"events": lambda events: dumps(list(events)) if events else None})
+_row_of = row_writer(WEBHOOKS.fields, (), {"events": lambda events: dumps(list(events)) if events else None})
 SERVER_SECRET = "webhook_secret"
 _PREVIOUS = "webhook_secret_previous"
 _ROTATED = "webhook_secret_rotated_at"
@@ -36,21 +36,13 @@ def create_webhook(tx: Transaction, url: str, events: Sequence[str] = (), secret
         tx.now,
         check_events(events),
     )
-    tx.insert("webhooks", _WEBHOOKS.fields, [_row_of(webhook)])
-    return webhook
-
-
-def load_webhook(tx: Transaction, webhook_id: str, lock: str = "") -> Webhook:
-    """One subscription by its id."""
-    webhook = _WEBHOOKS.first(tx, f"WHERE id = :id {lock}", id=webhook_id)
-    if webhook is None:
-        raise NotFound(f"There is no webhook {webhook_id}.", webhook_id=webhook_id)
+    tx.insert("webhooks", WEBHOOKS.fields, [_row_of(webhook)])
     return webhook
 
 
 def list_webhooks(tx: Transaction, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
     """Subscriptions, the newest first."""
-    return read_table_page(tx, Cursors("webhooks"), _WEBHOOKS, Conditions(), limit, cursor)
+    return read_table_page(tx, Cursors("webhooks"), WEBHOOKS, Conditions(), limit, cursor)
 
 
 def patch_webhook(tx: Transaction, webhook_id: str, changes: Mapping[str, Any], version: int | None = None) -> Webhook:
@@ -172,16 +164,16 @@ def webhooks_by_id(tx: Transaction, ids: Collection[str]) -> dict[str, Webhook]:
     """Several subscriptions at once; unknown ids are left out."""
     if not ids:
         return {}
-    return {webhook.id: webhook for webhook in _WEBHOOKS.all(tx, "WHERE id IN :ids", ids=sorted(ids))}
+    return {webhook.id: webhook for webhook in WEBHOOKS.all(tx, "WHERE id IN :ids", ids=sorted(ids))}
 
 
 def _locked(tx: Transaction, webhook_id: str, version: int | None) -> Webhook:
-    webhook = load_webhook(tx, webhook_id, "FOR UPDATE")
+    webhook = WEBHOOKS.get(tx, webhook_id, locked=True)
     refuse_stale(f"Webhook {webhook_id}", webhook.version, version, webhook_id=webhook_id)
     return webhook
 
 
 def _save(tx: Transaction, webhook: Webhook) -> Webhook:
     webhook.version += 1
-    tx.update("webhooks", _WEBHOOKS.fields, _row_of(webhook))
+    tx.update("webhooks", WEBHOOKS.fields, _row_of(webhook))
     return webhook
