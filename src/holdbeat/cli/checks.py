@@ -18,7 +18,6 @@ from holdbeat.domain.errors import HoldbeatError
 from holdbeat.observe.wording import counted
 from holdbeat.store import meta
 from holdbeat.store.access.api_keys import any_key_exists
-from holdbeat.store.attention import open_reader
 from holdbeat.store.firing.upcoming import database_time
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.maintenance.inspection import schema_state, server_version
@@ -186,7 +185,7 @@ def _disk(settings: Any, store: Any) -> Finding:
 
 def _readers(settings: Any, store: Any) -> Finding:
     """Whether a reader keeps a transaction open."""
-    reader = store.read_sync(open_reader)
+    reader = store.read_sync(lambda tx: tx.open_reader())
     if reader is not None:
         return WARNING, reader.detail, reader.remedy
     if hidden := store.read_sync(hidden_sessions):

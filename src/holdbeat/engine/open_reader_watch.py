@@ -8,7 +8,6 @@ from typing import ClassVar
 from holdbeat.domain.attention import OpenReader
 from holdbeat.engine.service import Service
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.attention import open_reader
 
 log = logging.getLogger("holdbeat.engine")
 
@@ -25,7 +24,7 @@ class OpenReaderWatch(Service):
         self._warned_at: float | None = None
 
     async def step(self) -> OpenReader | None:
-        reader = await self.store.read(open_reader)
+        reader = await self.store.read(lambda tx: tx.open_reader())
         now = self.store.clock.monotonic()
         if reader is None:
             self._warned_at = None

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from holdbeat.domain import events
-from holdbeat.domain.attention import KEPT_DAYS, AttentionItem, OpenReader, advice_for, detail_of
+from holdbeat.domain.attention import KEPT_DAYS, AttentionItem, advice_for, detail_of
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.webhook import OPERATIONAL_EVENTS, DeliveryStatus
 from holdbeat.store import meta
@@ -72,11 +72,6 @@ def _paused(tx: Transaction) -> Iterator[AttentionItem]:
             detail=detail,
             resource=pause.resource,
         )
-
-
-def open_reader(tx: Transaction) -> OpenReader | None:
-    """The reader whose transaction stays open, if there is one."""
-    return tx.open_reader()
 
 
 def _open_reader(tx: Transaction) -> Iterator[AttentionItem]:
