@@ -15,11 +15,12 @@ from typing import Any
 from holdbeat.domain import events
 from holdbeat.domain.bounds import check_printable_name
 from holdbeat.domain.clock import from_iso, iso
-from holdbeat.domain.errors import Conflict, NotFound
+from holdbeat.domain.errors import Conflict
 from holdbeat.domain.params import dumps
 from holdbeat.domain.waits import WaitKind, check_payload
 from holdbeat.store.durable.continuing import open_waiting
 from holdbeat.store.durable.steps import ChainCall, lease_gone, lock_lease, outcome_of
+from holdbeat.store.reads.rows import JOBS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 
@@ -49,7 +50,7 @@ def send_signal(tx: Transaction, job_id: str, name: str, payload: Any = None, se
     check_payload(payload)
     row = tx.one("SELECT COALESCE(root_id, id) FROM jobs WHERE id = :id", id=job_id)
     if row is None:
-        raise NotFound(f"There is no job {job_id}.", job_id=job_id)
+        raise JOBS.unknown(job_id)
     root_id = str(row[0])
     # Signals of one name are numbered one after the other.
     tx.rows("SELECT id FROM jobs WHERE id = :id FOR UPDATE", id=root_id)

@@ -19,7 +19,7 @@ from holdbeat.store.durable.continuing import move_sleep
 from holdbeat.store.queue.ageing import counted_from
 from holdbeat.store.queue.job_types import Catalogue
 from holdbeat.store.queue.labels import replace_labels
-from holdbeat.store.reads.chains import no_job, tip_of
+from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.reads.rows import JOBS
 from holdbeat.store.topics import Topic
@@ -87,7 +87,7 @@ def change_job(tx: Transaction, job_id: str, changes: Mapping[str, Any]) -> Job:
 def _locked(tx: Transaction, job_id: str) -> Row:
     row = tx.one(f"SELECT {JOBS.columns}, effective_priority, ages_at FROM jobs WHERE id = :id FOR UPDATE", id=job_id)
     if row is None:
-        raise no_job(job_id)
+        raise JOBS.unknown(job_id)
     return row
 
 

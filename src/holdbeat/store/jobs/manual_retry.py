@@ -18,9 +18,9 @@ from holdbeat.domain.run import RunStatus
 from holdbeat.store.durable.steps import drop_steps, split_steps
 from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.unique_keys import holders, lock_keys
-from holdbeat.store.reads.chains import no_job, original_params, tip_of
+from holdbeat.store.reads.chains import original_params, tip_of
 from holdbeat.store.reads.jobs import load_job, locked_job, locked_jobs
-from holdbeat.store.reads.rows import RUNS
+from holdbeat.store.reads.rows import JOBS, RUNS
 from holdbeat.store.transaction import Transaction
 
 
@@ -33,7 +33,7 @@ def retry_job(tx: Transaction, job_id: str, *, is_fresh: bool = False, from_step
     """
     job = locked_job(tx, job_id)
     if job is None:
-        raise no_job(job_id)
+        raise JOBS.unknown(job_id)
     if job.status is JobStatus.CONTINUED:
         return retry_job(tx, tip_of(tx, job_id), is_fresh=is_fresh, from_step=from_step)
     # Read after the lock: a settle that was under way has ended by now.

@@ -17,9 +17,9 @@ from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.position import POSITION_MAX, between, permuted, renumbered
 from holdbeat.store import meta
-from holdbeat.store.reads.chains import no_job
 from holdbeat.store.reads.jobs import load_job, load_jobs, locked_jobs
 from holdbeat.store.reads.queue_view import renumbering_key
+from holdbeat.store.reads.rows import JOBS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
 
@@ -50,7 +50,7 @@ def move_job(
         raise Invalid("Say where to: give exactly one of before, after and to.", code="bad_move", field="to")
     row = tx.one("SELECT priority FROM jobs WHERE id = :id", id=job_id)
     if row is None:
-        raise no_job(job_id)
+        raise JOBS.unknown(job_id)
     tx.lock_pools([f"order:{row[0]}"])
     job = _locked(tx, [job_id])[0]
     if job.priority != row[0]:
@@ -253,7 +253,7 @@ def _locked(tx: Transaction, job_ids: Sequence[str]) -> list[Job]:
     jobs = {job.id: job for job in locked_jobs(tx, job_ids)}
     for job_id in job_ids:
         if job_id not in jobs:
-            raise no_job(job_id)
+            raise JOBS.unknown(job_id)
         if jobs[job_id].status is not JobStatus.QUEUED:
             raise Conflict(
                 f"Job {job_id} is {jobs[job_id].status}; only QUEUED jobs have a place to move.",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdbeat.domain.errors import NotFound
+from holdbeat.store.reads.rows import JOBS
 from holdbeat.store.transaction import Transaction
 
 CHAIN_MAX = 100
@@ -20,12 +20,8 @@ def tip_of(tx: Transaction, job_id: str) -> str:
     """The id of the newest job in the chain of a job."""
     tips = tips_of(tx, [job_id])
     if not tips:
-        raise no_job(job_id)
+        raise JOBS.unknown(job_id)
     return tips[0]
-
-
-def no_job(job_id: str) -> NotFound:
-    return NotFound(f"There is no job {job_id}.", job_id=job_id)
 
 
 def tips_of(tx: Transaction, job_ids: Sequence[str]) -> list[str]:

@@ -9,7 +9,6 @@ from holdbeat.domain.clock import from_iso
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.domain.run import JobRun
 from holdbeat.domain.steps import OpenStep
-from holdbeat.store.reads.chains import no_job
 from holdbeat.store.reads.rows import JOBS, RUNS, short_run_columns, short_run_of
 from holdbeat.store.reads.upstreams import edges_of
 from holdbeat.store.transaction import Transaction
@@ -28,7 +27,7 @@ def load_job(tx: Transaction, job_id: str) -> Job:
     """One Job, whole."""
     jobs = load_jobs(tx, [job_id])
     if not jobs:
-        raise no_job(job_id)
+        raise JOBS.unknown(job_id)
     return jobs[0]
 
 

@@ -68,7 +68,7 @@ def _slot_numbers(text: str | None) -> tuple[int, ...]:
     return tuple(map(int, text.split(","))) if text else ()
 
 
-JOBS = Table("jobs", Job, {"retry_policy": policy_of}, before="worker_id")
+JOBS = Table("jobs", Job, {"retry_policy": policy_of}, before="worker_id", noun="job")
 """The other fields of a Job are read from elsewhere."""
 JOB_OF_J = ", ".join(f"j.{name}" for name in JOBS.fields)
 RUNS = Table("job_runs", JobRun, before="omitted_result_bytes", noun="job run")
