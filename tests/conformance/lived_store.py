@@ -49,7 +49,7 @@ from holdbeat.store.running.run_output import (
     ProgressEntry,
     append_logs,
     progress,
-    store_artifact,
+    replace_artifact,
 )
 from holdbeat.store.running.shared_terms import note_terms
 from holdbeat.store.running.workers import begin_stopping, stop_worker
@@ -177,8 +177,8 @@ def _report(life: Life, taken: Claim) -> None:
     file = life.folder / lease.id / "picture"
     file.parent.mkdir(parents=True)
     file.write_bytes(content)
-    life.store.write_sync(store_artifact, ArtifactEntry(*fence, "picture", len(content), digest, path=str(file)))
-    life.store.write_sync(store_artifact, ArtifactEntry(*fence, "inside", len(content), digest, data=content))
+    life.store.write_sync(replace_artifact, ArtifactEntry(*fence, "picture", len(content), digest, path=str(file)))
+    life.store.write_sync(replace_artifact, ArtifactEntry(*fence, "inside", len(content), digest, data=content))
     job = job_of_claim(taken)
     life.store.write_sync(keep_step, StepEntry(*fence, job.chain_id, "crawl", dumps({"text": ODD_TEXT}), now, 0.25))
     life.store.write_sync(

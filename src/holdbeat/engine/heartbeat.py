@@ -65,7 +65,6 @@ class Heartbeat:
         self._usage = ProcessUsage()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self.last_beat_at: float | None = None
         self._renewed_at: dict[str, float] = {}
         """When each lease was last extended, on the monotonic clock, for the leases of the last beat."""
         self._asked: Work | None = None
@@ -96,7 +95,6 @@ class Heartbeat:
             self._recorder.beat(False)
             self.stop_the_overdue()
             return False
-        self.last_beat_at = began
         before_at = self._renewed_at
         self._renewed_at = {
             lease_id: began if lease_id in answer.renewed else before_at[lease_id]

@@ -20,7 +20,7 @@ from holdbeat.store.running.run_output import (
     ProgressEntry,
     append_logs,
     progress,
-    store_artifact,
+    replace_artifact,
 )
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import (
@@ -80,8 +80,8 @@ def test_a_job_goes_with_all_that_was_written_about_it(store: PersistenceAdapter
     head = (lease.id, lease.worker_id, lease.fence)
     store.write_sync(append_logs, [LogEntry(*head, 1, "log", "hello\n", clock.now())])
     store.write_sync(progress, [ProgressEntry(*head, 0.5, None, clock.now())])
-    store.write_sync(store_artifact, ArtifactEntry(*head, "file", 1, "sum", path="/artifacts/file"))
-    store.write_sync(store_artifact, ArtifactEntry(*head, "data", 1, "sum", data=b"x"))
+    store.write_sync(replace_artifact, ArtifactEntry(*head, "file", 1, "sum", path="/artifacts/file"))
+    store.write_sync(replace_artifact, ArtifactEntry(*head, "data", 1, "sum", data=b"x"))
     complete(store, taken)
     change(store, "UPDATE deliveries SET status = 'DELIVERED'")
     clock.advance(30 * DAY_S)
@@ -203,7 +203,7 @@ def test_reservations_events_occurrences_and_workers_go_by_their_own_age(
     store.write_sync(cancel_reservation, ended.id)
     served = ask_directly(store)
     taken = claim_one(store)
-    store.write_sync(store_artifact, ArtifactEntry(served.id, "w", taken.lease.fence, "f", 1, "s", path="/p"))
+    store.write_sync(replace_artifact, ArtifactEntry(served.id, "w", taken.lease.fence, "f", 1, "s", path="/p"))
     store.write_sync(cancel_reservation, served.id)
     write_rows(
         store, "occurrences", id="o", schedule_id="s", due_at=clock.now(), status="fired", recorded_at=clock.now()

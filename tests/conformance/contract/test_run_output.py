@@ -19,7 +19,7 @@ from holdbeat.store.running.run_output import (
     progress,
     read_artifact,
     read_logs,
-    store_artifact,
+    replace_artifact,
 )
 from tests.conformance.acts import cancel, claim_one, claim_some, complete, count, enqueue_all, enqueue_one, look
 from tests.conformance.repair import LONG_SILENCE_S, TERMS, ask_directly, recover
@@ -94,8 +94,8 @@ def test_whatever_a_late_worker_says_is_refused_and_leaves_no_trace(
         lost.id
     }
     assert store.write_sync(progress, [far(lost, 0.9, None, clock), far(held, 0.1, None, clock)]) == {lost.id}
-    assert not store.write_sync(store_artifact, kept(lost, "late"))
-    assert store.write_sync(store_artifact, kept(held, "mine"))
+    assert store.write_sync(replace_artifact, kept(lost, "late")) is None
+    assert store.write_sync(replace_artifact, kept(held, "mine")) is not None
     for table in ("run_logs", "progress", "artifacts"):
         assert count(store, table) == 1
         assert count(store, table, f"run_id = '{held.id}'") == 1
@@ -132,9 +132,9 @@ def test_a_cancelled_handler_may_still_speak_while_it_ends(store: PersistenceAda
 def test_artifacts_keep_bytes_or_the_path_of_a_file(store: PersistenceAdapter, clock: ManualClock) -> None:
     lease = running(store).lease
     data = bytes(range(256))
-    assert store.write_sync(store_artifact, kept(lease, "raw", data))
-    assert store.write_sync(store_artifact, kept(lease, "file", None, "/artifacts/file"))
-    assert store.write_sync(store_artifact, kept(lease, "raw", data + b"!"))
+    assert store.write_sync(replace_artifact, kept(lease, "raw", data)) is not None
+    assert store.write_sync(replace_artifact, kept(lease, "file", None, "/artifacts/file")) is not None
+    assert store.write_sync(replace_artifact, kept(lease, "raw", data + b"!")) is not None
     assert [artifact.name for artifact in store.read_sync(list_artifacts, lease.id)] == ["file", "raw"]
     raw = store.read_sync(read_artifact, lease.id, "raw")
     assert (raw.data, raw.size, raw.path, raw.created_at) == (data + b"!", 257, None, clock.now())
@@ -146,9 +146,9 @@ def test_artifacts_keep_bytes_or_the_path_of_a_file(store: PersistenceAdapter, c
 @pytest.mark.rule("EXE-03")
 def test_an_artifact_beyond_the_limit_is_refused(store: PersistenceAdapter) -> None:
     lease = running(store).lease
-    assert store.write_sync(store_artifact, kept(lease, "full", bytes(ARTIFACT_DATA_MAX)))
+    assert store.write_sync(replace_artifact, kept(lease, "full", bytes(ARTIFACT_DATA_MAX))) is not None
     with pytest.raises(TooLarge) as refusal:
-        store.write_sync(store_artifact, kept(lease, "more", bytes(ARTIFACT_DATA_MAX + 1)))
+        store.write_sync(replace_artifact, kept(lease, "more", bytes(ARTIFACT_DATA_MAX + 1)))
     assert refusal.value.code == "artifact_too_large"
     assert count(store, "artifacts") == 1
 
@@ -159,7 +159,7 @@ def test_a_direct_request_keeps_what_its_handler_reports(store: PersistenceAdapt
     lease = claim_one(store).lease
     assert store.write_sync(append_logs, [log_entry(lease, 1, "hello\n", clock)]) == set()
     assert store.write_sync(progress, [far(lease, 0.5, None, clock)]) == set()
-    assert store.write_sync(store_artifact, kept(lease, "picture"))
+    assert store.write_sync(replace_artifact, kept(lease, "picture")) is not None
     assert (count(store, "run_logs"), count(store, "progress"), count(store, "artifacts")) == (1, 1, 1)
 
 

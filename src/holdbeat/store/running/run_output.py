@@ -151,13 +151,11 @@ def append_logs(tx: Transaction, entries: Sequence[LogEntry]) -> set[str]:
     return stale
 
 
-def store_artifact(tx: Transaction, entry: ArtifactEntry) -> bool:
-    """Keeps one artifact; a second one of the same name replaces the first. False if the lease is gone."""
-    return replace_artifact(tx, entry) is not None
-
-
 def replace_artifact(tx: Transaction, entry: ArtifactEntry) -> list[str] | None:
-    """The same; returns the files that no record points to any more once this is on disk, None if the lease is gone."""
+    """Keeps one artifact; a second one of the same name replaces the first.
+
+    Returns the files that no record points to any more once this is on disk; None if the lease is gone.
+    """
     if entry.data is not None and len(entry.data) > ARTIFACT_DATA_MAX:
         raise TooLarge(
             f"The artifact {entry.name} has {len(entry.data)} bytes; the store keeps up to {ARTIFACT_DATA_MAX}. Set "
