@@ -130,7 +130,7 @@ INSTANT = Instant()
 
 
 def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Only what was really given."""
+    """The options that were given."""
     return {name: value for name, value in options.items() if value is not None and value != ()}
 
 

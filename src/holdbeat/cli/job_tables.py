@@ -28,7 +28,7 @@ def jobs_table(jobs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _title(job: Mapping[str, Any]) -> str:
-    """Its title, cut to the room of a column; nothing where it only repeats the type."""
+    """The title of a job, cut to the room of a column; empty where it only repeats the type."""
     title = str(job["title"])
     return "" if title == job["type"] else title if len(title) <= 40 else f"{title[:39]}…"
 

@@ -35,7 +35,7 @@ async def run_direct_locally(backend: LocalBackend, *request: Any) -> dict[str, 
 
 
 def stream(backend: LocalBackend, *request: Any) -> Generator[Message, None, None]:
-    """The same as a stream of what happens."""
+    """Runs a direct request as a stream of events."""
     store = backend.store
 
     async def events() -> AsyncGenerator[DirectEvent, None]:

@@ -111,7 +111,7 @@ class Table:
     """Colours of columns by their names, for terminals."""
 
     def fitted(self, width: int, *, in_one_line: bool = False) -> Table:
-        """The same for a terminal of this width: no cell but the last of a row is ever folded.
+        """The table for a terminal of this width: no cell but the last of a row is ever folded.
 
         What is empty goes first, then what matters least, then the last column; what is still too long ends in "…".
         """
@@ -250,7 +250,7 @@ def plain_form(drawn: Table) -> str:
 
 
 def rich_form(drawn: Drawn) -> RenderableType:
-    """The same for a terminal."""
+    """The table as it is drawn on a terminal."""
     from rich.table import Table as RichTable
     from rich.text import Text
 

@@ -169,7 +169,7 @@ class Capacity:
         return self.free_behind(resource, type_, {}, partition)
 
     def free_for_jobs(self, resource: str, type_: str, partition: str | None = "", weight: int = 1) -> int | None:
-        """The same, without what waiting direct requests have a claim on."""
+        """How many jobs of this kind could start beside waiting direct requests; None without limit."""
         return self.free_behind(resource, type_, self._waiting, partition, weight)
 
     def keep_for(self, resource: str, type_: str, partition: str, weight: int) -> None:

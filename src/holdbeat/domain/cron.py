@@ -145,7 +145,7 @@ class Fire:
     at: datetime
     """The instant, in UTC."""
     local: datetime
-    """The same on the wall of the zone, with its offset."""
+    """The instant as wall time of the zone, with its offset."""
     note: str | None
     """`gap`: it stands for a time that the zone skips. `fold`: the clocks show this time twice."""
 

@@ -89,5 +89,5 @@ def slot_type(resource: str) -> str:
 
 
 def gate_type(path: str) -> str:
-    """The same for requests through the gate at this path."""
+    """The type as which requests through the gate at this path are counted."""
     return f"gate{path}"

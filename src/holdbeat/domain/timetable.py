@@ -241,7 +241,7 @@ def clock_change(fires: Sequence[Fire]) -> tuple[datetime, datetime] | None:
 def preview_of(
     *, cron: str | None, interval_s: float | None, timezone: str, dst: Dst, after: datetime, n: int
 ) -> list[Fire]:
-    """The same for a timetable that nobody saved yet; an interval's grid begins at `after`."""
+    """Previews a timetable that nobody saved yet; an interval's grid begins at `after`."""
     if (cron is None) == (interval_s is None):
         raise Invalid("Give a cron expression or interval_s, one of them.", code="cron_or_interval", field="cron")
     unsaved = Schedule("", "preview", after, cron=cron, interval_s=interval_s, timezone=timezone, dst=dst)

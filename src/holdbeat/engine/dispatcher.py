@@ -153,7 +153,7 @@ class Dispatcher:
         return frozenset([*list(self.running), *self.results.lease_ids()])
 
     def behind_s(self) -> float | None:
-        """For how long a cycle has been due; None if there is nothing that it could do."""
+        """The time for which a cycle has been due; None if there is nothing that it could do."""
         if not (self._is_claiming and self.slots.any_free) and not self._cycles_in_flight and not len(self.results):
             return None
         return max(0.0, self._store.clock.monotonic() - self._last_cycle_at - POLL_S)

@@ -78,7 +78,7 @@ class ScheduleTrigger(Service):
 
     @property
     def lag_s(self) -> float:
-        """For how long something that is due has been waiting."""
+        """The time for which something that is due has been waiting."""
         if not self._moments:
             return 0.0
         return max(0.0, (self.store.clock.now() - self._moments[0]).total_seconds())
@@ -191,7 +191,7 @@ class ScheduleTrigger(Service):
         return firing
 
     async def _rest(self, pause_s: float) -> None:
-        """Until the next moment, precisely; until somebody wakes us; but never longer than the loop wants."""
+        """Waits until the next moment or a wake-up, but never longer than the loop wants."""
         # After a failure the pause is kept, or a store that is down would be asked without end.
         until_s = self._until_next_s() if self._is_well else pause_s
         if until_s < pause_s and not self._woken.is_set():

@@ -317,7 +317,7 @@ def _note_settings(tx: Transaction, worker_id: str, settings: Settings) -> None:
 
 
 def artifact_folder(store: PersistenceAdapter, settings: Settings) -> Path | None:
-    """Where artifacts are kept as files: the declared folder, or beside a SQLite file; None: in the store."""
+    """The folder of artifacts: the declared one, or one beside a SQLite file; None: they are kept in the store."""
     if settings.artifact_dir:
         return Path(settings.artifact_dir)
     path = getattr(store, "path", None)

@@ -39,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,119}")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a process of its own finds the function: a module by name, or a script by its path."""
+    """The place at which another process finds the function: a module by name, or a script by its path."""
 
     module: str
     qualname: str

@@ -29,7 +29,7 @@ Reader = Callable[[Any], Any]
 class Shape:
     schema: Schema
     read: Reader | None = None
-    """From checked JSON to the annotated type; None where JSON already is that."""
+    """Converts checked JSON to the annotated type; None where JSON already is that."""
 
     def value(self, value: Any) -> Any:
         return value if self.read is None else self.read(value)

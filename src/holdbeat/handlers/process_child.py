@@ -202,7 +202,7 @@ class _Pipe:
         self._asking = threading.Lock()
         self._count = 0
         self.is_sending = False
-        """In the main thread, where signals are handled."""
+        """While the main thread sends, where signals are handled."""
         self.after_sending: Callable[[], None] | None = None
         self.traceback: str | None = None
 

@@ -32,7 +32,7 @@ Request = dict[str, Any]
 
 
 class Keeper(Protocol):
-    """Where a run keeps what its chain shall know. Requests and replies are JSON, because some cross a pipe.
+    """Keeps the results of a run for its chain. Requests and replies are JSON, because some cross a pipe.
 
     Raises Cancelled if the run has lost its lease.
     """
@@ -242,7 +242,7 @@ class Steps:
     async def run_async(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The same for an event loop; a plain function is called in a thread of its own."""
+        """`run` for an event loop; a plain function is called in a thread of its own."""
         options = StepOptions.taken_from(kwargs) if kwargs else ONCE
         key = self.begin(check_step_name(name))
         around = _STEPS_AROUND.set((*_STEPS_AROUND.get(), name))

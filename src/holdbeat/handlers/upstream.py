@@ -33,7 +33,7 @@ class UpstreamFailure(Exception):
 
 
 class Upstream:
-    """Where the requests of one gate go."""
+    """The upstream to which the requests of one gate go."""
 
     def __init__(self, address: str, timeout_s: float, settle_s: float) -> None:
         url = httpx2.URL(address)

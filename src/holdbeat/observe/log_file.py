@@ -24,7 +24,7 @@ class LogFile(io.TextIOBase):
         os.register_at_fork(after_in_child=self._unlock)
 
     def _unlock(self) -> None:
-        """In a forked child: the thread that held the lock is not here."""
+        """Replaces the lock in a forked child: the thread that held it is not there."""
         self._writing = threading.Lock()
 
     def writable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Where log lines go, and in which form.
+"""Configures where log lines go, and in which form.
 
 `configure` touches only the logger `holdbeat`, because the root belongs to the program around us; `configure_process`
 is for processes that are Holdbeat's own.

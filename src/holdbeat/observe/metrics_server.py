@@ -39,7 +39,7 @@ class MetricsServer:
 
     @property
     def address(self) -> str:
-        """Where it can be scraped."""
+        """The URL at which it can be scraped."""
         host, port = self._server.server_address[:2]
         bracketed = f"[{host!s}]" if ":" in str(host) else host
         return f"http://{bracketed!s}:{port}/metrics"

@@ -22,7 +22,7 @@ SUBSCRIPTIONS = "SELECT id, url, events FROM webhooks WHERE enabled = :yes"
 
 
 class Subscription(NamedTuple):
-    """Where messages of these events go; None for all events."""
+    """A receiver of messages of these events; None stands for all events."""
 
     id: str
     url: str

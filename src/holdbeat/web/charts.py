@@ -59,7 +59,7 @@ def throughput(minutes: Sequence[Minute], zone: ZoneInfo) -> dict[str, Any]:
 
 
 def waits(minutes: Sequence[Minute], zone: ZoneInfo) -> dict[str, Any]:
-    """For each minute the median wait as a bar and the 90th percentile above it."""
+    """The waits of each minute: the median as a bar and the 90th percentile above it."""
     rows = [(number, minute, sorted(minute.waits_s)) for number, minute in enumerate(minutes) if minute.waits_s]
     top = nice(max((quantile(values, 0.9) for _, _, values in rows), default=0))
     step = WIDTH / max(1, len(minutes))

@@ -62,7 +62,7 @@ def drawn_graph(graph: Graph) -> dict[str, Any] | None:
 
 
 def _columns(graph: Graph) -> dict[str, int]:
-    """For each node the length of the longest way to it. There are no cycles, so this comes to an end."""
+    """The column of each node: the length of the longest way to it. There are no cycles, so this comes to an end."""
     below: dict[str, list[str]] = {}
     open_links = {node.id: 0 for node in graph.nodes}
     for link in graph.links:

@@ -1,4 +1,4 @@
-"""Where the turns of a fair limit stand: one row for each limit whose partitions take turns (LIM-07)."""
+"""Turns of fair limits: one row for each limit whose partitions take turns (LIM-07)."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Blockers:
         return http < worker.http_slots if resource == HTTP_RESOURCE else ordinary < worker.slots
 
     def with_workers(self, job: Job) -> tuple[Blocker, ...]:
-        """The same, and if nothing else does, whether no worker that could run it has a free slot."""
+        """The blockers of a job, and without any whether no worker that could run it has a free slot."""
         blocked_by = self.of(job)
         if blocked_by:
             return blocked_by

@@ -70,7 +70,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactEntry:
-    """Its content is in a file at `path`, or in `data`."""
+    """An artifact, whose content is in a file at `path`, or in `data`."""
 
     lease_id: str
     worker_id: str

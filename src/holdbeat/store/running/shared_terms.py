@@ -1,4 +1,4 @@
-"""How fast waiting jobs rise, as the workers of a store have it: kept in the store for whoever only looks at it.
+"""The ageing of waiting jobs, as the workers of a store have it: kept in the store for processes that only read.
 
 Guards the truth of explanations: a command line on another machine, with other settings or none, goes by what those go
 by who hand out the slots. Limits have rows of their own.

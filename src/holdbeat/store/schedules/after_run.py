@@ -96,7 +96,7 @@ def _plan(tx: Transaction, ids: Sequence[str], ended: Sequence[Job], flights: di
 def _failures(
     tx: Transaction, jobs: Sequence[Job], schedules: dict[str, Schedule]
 ) -> dict[str, tuple[str | None, datetime | None]]:
-    """For each failed job its error_kind and, for an endpoint, until when its server wants no other call."""
+    """The failures of jobs: the error_kind and, for an endpoint, until when its server wants no other call."""
     if not jobs:
         return {}
     rows = tx.rows(

@@ -118,7 +118,7 @@ class InFlight:
 
 
 def in_flight(tx: Transaction, schedule_ids: Sequence[str]) -> dict[str, InFlight]:
-    """For each of the schedules, which the caller has locked, what is unfinished."""
+    """The unfinished work of each of the schedules, which the caller has locked."""
     flights = {schedule_id: InFlight() for schedule_id in schedule_ids}
     if not flights:
         return flights

@@ -129,7 +129,7 @@ def preview_schedule(
 
 
 def preview_timetable(tx: Transaction, fields: Mapping[str, Any]) -> list[Fire]:
-    """The same for a timetable that nobody saved yet: cron or interval_s, timezone, dst, after, n."""
+    """Previews a timetable that nobody saved yet: cron or interval_s, timezone, dst, after, n."""
     timetable = {name: value for name, value in fields.items() if value is not None}
     interval_s = timetable.get("interval_s")
     timezone = timetable.get("timezone", "UTC")

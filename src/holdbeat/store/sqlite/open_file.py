@@ -71,7 +71,7 @@ class OpenFile:
         self.close()
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: closes all connections without a checkpoint, a lock, or a change of the file."""
+        """Closes all connections in a forked child, without a checkpoint, a lock, or a change of the file."""
         for connection in self._connections:
             with contextlib.suppress(apsw.Error):
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)

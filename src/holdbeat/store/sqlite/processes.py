@@ -177,7 +177,7 @@ class WorkerLocks:
         return frozenset(name for name in names if self.is_known_dead(name))
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: closes the parent's lock files, whose locks must end with the parent."""
+        """Closes the parent's lock files in a forked child: their locks must end with the parent."""
         held, self._held = self._held, {}
         for descriptor in held.values():
             os.close(descriptor)
@@ -347,7 +347,7 @@ class Wakeups:
             self._sender.close()
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: closes the sockets, whose names and messages are the parent's."""
+        """Closes the sockets in a forked child: their names and messages are the parent's."""
         self._sender.close()
         if self._socket is not None:
             self._socket.close()

@@ -89,7 +89,7 @@ def limits_hold(history: History) -> Iterator[Violation]:
 
 
 def groups_run_in_order(history: History) -> Iterator[Violation]:
-    """In a sequential group no member executes before all attempts of the members before it have ended."""
+    """Members of a sequential group execute only after all attempts of the members before them have ended."""
     sequential = {group["id"] for group in history.groups if group["mode"] == "sequential"}
     members: dict[str, list[tuple[int, Interval]]] = {}
     for stretch in intervals(history):
