@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,10 +39,7 @@ def _refuse(name: str) -> Any:
 def pairs(words: Sequence[str]) -> dict[str, Any]:
     """`key=value` words as an object with typed values."""
     values: dict[str, Any] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"{word!r} is not understood. Write params as key=value, e.g. words=500.")
+    for name, value in _named(words, "Write params as key=value, e.g. words=500."):
         if name in values:
             raise click.UsageError(f"{name} is given twice. Give it once.")
         values[name] = typed(value)
@@ -51,13 +48,15 @@ def pairs(words: Sequence[str]) -> dict[str, Any]:
 
 def labels(words: Sequence[str]) -> dict[str, str]:
     """`name=value` words as labels, which are always texts."""
-    labels_by_name = {}
+    return dict(_named(words, "Write a label as name=value."))
+
+
+def _named(words: Sequence[str], advice: str) -> Iterator[tuple[str, str]]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"{word!r} is not understood. Write a label as name=value.")
-        labels_by_name[name] = value
-    return labels_by_name
+            raise click.UsageError(f"{word!r} is not understood. {advice}")
+        yield name, value
 
 
 def json_text(source: str, *, what: str) -> Any:

@@ -97,8 +97,7 @@ def submit(
     """
     words, type_ = _type_and_words(words, fields["template"])
     request = {
-        **without_none({"type": type_, **fields}),
-        **without_none({"labels": labels(label_words) or None}),
+        **without_none({"type": type_, **fields, "labels": labels(label_words) or None}),
         "params": params_of(words, source),
     }
     after = [_upstream("job_id", word) for word in upstreams]
