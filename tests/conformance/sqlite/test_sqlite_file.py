@@ -356,6 +356,28 @@ def test_a_process_stopped_as_it_writes_makes_others_wait_for_a_while_only(path:
     store.close()
 
 
+@pytest.mark.rule("OPS-03")
+def test_a_program_that_keeps_the_file_locked_is_named(path: Path) -> None:
+    program = (
+        "import signal, sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "connection.execute('BEGIN IMMEDIATE')\n"
+        "signal.raise_signal(signal.SIGSTOP)\n"
+    )
+    store = opened(path)
+    store._file.writer.set_busy_timeout(50)
+    stopped = subprocess.Popen([sys.executable, "-c", program, str(path)])
+    os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+    try:
+        with pytest.raises(StoreBusy, match=rf"locked by another program \(process {stopped.pid} \(python"):
+            enqueue_one(store)
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    assert stopped.wait(30) == 0
+    enqueue_one(store)
+    store.close()
+
+
 # --- backup ----------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import apsw
 
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreBusy, StoreDown, StoreRefused
 from holdbeat.store.migrate import REFUSING_TRIGGERS
+from holdbeat.store.sqlite.log_growth import writers_of
 
 BUSY_TIMEOUT_MS = 10_000
 
@@ -105,9 +106,10 @@ def translated(error: apsw.Error, path: str) -> HoldbeatError | apsw.Error:
                 code="store_cannot_open",
             )
         case apsw.BusyError() | apsw.LockedError():
+            who = ", ".join(writers_of(path)) or f"`fuser {path}-shm` names those that have it open"
             return StoreBusy(
-                f"The store {path} has been locked by another program for longer than "
-                f"{BUSY_TIMEOUT_MS // 1000} s. Try again when it has finished."
+                f"The store {path} has been locked by another program ({who}) for longer than "
+                f"{BUSY_TIMEOUT_MS // 1000} s. See whether it was stopped or hangs, and try again."
             )
         case apsw.FullError():
             return disk_full(path)

@@ -1,4 +1,4 @@
-"""The write-ahead log of a SQLite store that cannot be emptied, and who keeps it from that.
+"""The write-ahead log of a SQLite store that cannot be emptied, and who locks it.
 
 A checkpoint moves the log into the file only up to the oldest snapshot that somebody still reads. One reader that does
 not end, such as a forgotten BEGIN in a database browser, lets the log grow without end.
@@ -13,8 +13,9 @@ from holdbeat.domain.attention import OpenReader
 
 LARGE_LOG = 64 * 1024 * 1024
 """SQLite begins to empty the log at 4 MB; far beyond that, something keeps it from doing so."""
+_WRITE_MARKS = (120, 120)
 _READ_MARKS = (123, 127)
-"""The bytes of the log's index that readers lock, by SQLite's file format."""
+"""The bytes of the log's index that writers and readers lock, by SQLite's file format."""
 
 
 def log_bytes(path: str) -> int:
@@ -29,7 +30,7 @@ def open_reader(path: str) -> OpenReader | None:
     size = log_bytes(path)
     if size <= LARGE_LOG:
         return None
-    readers = [f"process {pid} ({command})" if command else f"process {pid}" for pid, command in readers_of(path)]
+    readers = readers_of(path)
     readers_words = f" Readers now: {', '.join(readers)}." if readers else ""
     return OpenReader(
         f"The write-ahead log {path}-wal has {size // 1024**2} MB: a reader that does not end keeps it from being "
@@ -38,8 +39,17 @@ def open_reader(path: str) -> OpenReader | None:
     )
 
 
-def readers_of(path: str) -> list[tuple[int, str]]:
+def readers_of(path: str) -> list[str]:
     """Other processes that read a snapshot of the store right now, where the kernel tells (Linux)."""
+    return _others_that_lock(path, "READ", _READ_MARKS)
+
+
+def writers_of(path: str) -> list[str]:
+    """The other process that holds the write lock of the store right now, where the kernel tells (Linux)."""
+    return _others_that_lock(path, "WRITE", _WRITE_MARKS)
+
+
+def _others_that_lock(path: str, kind: str, marks: tuple[int, int]) -> list[str]:
     try:
         status = os.stat(f"{path}-shm")
         locks = Path("/proc/locks").read_text().splitlines()
@@ -50,16 +60,16 @@ def readers_of(path: str) -> list[tuple[int, str]]:
     for line in locks:
         # number: POSIX ADVISORY READ pid device:inode first last; a waiting lock has "->" after its number
         words = line.replace("->", "").split()
-        if len(words) >= 8 and words[3] == "READ" and words[5] == device:
+        if len(words) >= 8 and words[3] == kind and words[5] == device:
             first, last, pid = int(words[6]), words[7], int(words[4])
-            reaches = _READ_MARKS[1] if last == "EOF" else int(last)
-            if first <= _READ_MARKS[1] and reaches >= _READ_MARKS[0] and pid > 0 and pid != os.getpid():
+            reaches = marks[1] if last == "EOF" else int(last)
+            if first <= marks[1] and reaches >= marks[0] and pid > 0 and pid != os.getpid():
                 pids.add(pid)
-    return [(pid, _command(pid)) for pid in sorted(pids)]
+    return [_named(pid) for pid in sorted(pids)]
 
 
-def _command(pid: int) -> str:
+def _named(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
     except OSError:
-        return ""
+        return f"process {pid}"
