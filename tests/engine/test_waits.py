@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdbeat import App, Context, SignalTimeout, SyncContext
+from holdbeat import App, Context, PermanentFailure, SignalTimeout, SyncContext
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.store.jobs.edit_job import change_job
 from tests.engine import durable_jobs
@@ -250,6 +250,49 @@ async def test_a_wait_inside_the_function_of_a_step_suspends_the_run(store_url: 
         await app.signal(handle.id, "go", "on")
         assert result(await handle.wait(20)) == [["FIRST", 5], "on", "BESIDE"]
     assert sorted(lines(effects)) == ["beside", "first"], "steps that ended were kept"
+    app.close()
+
+
+@pytest.mark.rule("WAIT-01", "WAIT-06")
+@pytest.mark.parametrize("then", ["return", "raise"])
+async def test_a_handler_that_takes_the_suspension_for_a_value_or_a_failure_has_not_ended(
+    store_url: str, then: str
+) -> None:
+    app = App(store_url, **FAST)
+
+    @app.job
+    async def child(number: int) -> int:
+        await asyncio.sleep(0.05)
+        return number
+
+    @app.job(retries=0)
+    async def parent(ctx: Context) -> list[int]:
+        calls = [ctx.run(child, number=number) for number in range(3)]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        if then == "raise" and any(isinstance(one, BaseException) for one in found):
+            raise PermanentFailure("a child failed")
+        return [one for one in found if not isinstance(one, BaseException)]
+
+    async with app.running():
+        assert result(await (await app.enqueue(parent)).wait(20)) == [0, 1, 2]
+    app.close()
+
+
+@pytest.mark.rule("STEP-01", "WAIT-03")
+async def test_a_handler_that_waits_for_the_first_of_a_step_and_a_signal_ends_with_the_step(store_url: str) -> None:
+    app = App(store_url, **FAST)
+
+    @app.job(retries=0)
+    async def race(ctx: Context) -> Any:
+        step = asyncio.ensure_future(ctx.step("work", asyncio.sleep, 0.1, "worked"))
+        stop = asyncio.create_task(ctx.wait_for("stop"))
+        done, _ = await asyncio.wait([step, stop], return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        return done.pop().result()
+
+    async with app.running():
+        assert result(await (await app.enqueue(race)).wait(20)) == "worked"
+    assert value(app.store, "SELECT count(*) FROM jobs") == 1
     app.close()
 
 

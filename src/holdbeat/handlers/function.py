@@ -69,7 +69,7 @@ class AsyncHandler(_FunctionHandler):
             else:
                 unsubscribe = _cancel_on_stop(task, stop)
                 value = await called
-            outcome = outcome_of_value(value)
+            outcome = outcome_of_value(ctx, value)
         except BaseException as error:
             outcome = failed_with(ctx, error)
             del error
@@ -156,7 +156,7 @@ class ThreadHandler(_FunctionHandler):
         current_run.set(ctx)  # in the context of this thread alone
         try:
             if self._middleware:
-                return outcome_of_value(call_plain(self._middleware, ctx, lambda: self._function(**kwargs)))
-            return outcome_of_value(self._function(**kwargs))
+                return outcome_of_value(ctx, call_plain(self._middleware, ctx, lambda: self._function(**kwargs)))
+            return outcome_of_value(ctx, self._function(**kwargs))
         except BaseException as error:
             return failed_with(ctx, error)

@@ -88,8 +88,14 @@ def _key(key: Any, place: str) -> str:
     )
 
 
-def outcome_of_value(value: Any) -> Outcome:
-    """COMPLETED with what the handler returned, or FAILED if that cannot be kept."""
+def outcome_of_value(ctx: Context, value: Any) -> Outcome:
+    """COMPLETED with what the handler returned, or FAILED if that cannot be kept.
+
+    A run that was suspended has not ended: `asyncio.gather(…, return_exceptions=True)` gives the suspension to its
+    handler among the values.
+    """
+    if (waits := ctx.waits_of_suspension) is not None:
+        return Outcome.continued(tuple(waits))
     try:
         return Outcome.completed(as_json(value))
     except Invalid as error:
@@ -132,6 +138,9 @@ def describe(error: BaseException) -> str:
 
 def failed_with(ctx: Context, error: BaseException) -> Outcome:
     """`outcome_of_error`, with the traceback kept unless the handler was told to end or the error says why."""
+    if isinstance(error, Exception) and (waits := ctx.waits_of_suspension) is not None:
+        # It took the suspension for a value or a failure.
+        return Outcome.continued(tuple(waits))
     outcome = outcome_of_error(error)
     if not ctx.cancelled and outcome.error_kind is ErrorKind.ERROR:
         ctx.traceback = traceback_text(error)

@@ -104,10 +104,10 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
             return kwargs
         ctx.checkpoint()
         if job_type.is_async:
-            return outcome_of_value(stopper.run_coroutine(lambda: _awaited(function, kwargs, ctx)))
+            return outcome_of_value(ctx, stopper.run_coroutine(lambda: _awaited(function, kwargs, ctx)))
         with stopper.raising():
             value = _called(function, kwargs, ctx)
-        return outcome_of_value(value)
+        return outcome_of_value(ctx, value)
     except BaseException as error:
         stopper.is_raising = False
         return failed_with(ctx, error)

@@ -12,6 +12,7 @@ from holdbeat.domain.job import Job
 from holdbeat.handlers.stop import StopSignal
 
 if TYPE_CHECKING:
+    from holdbeat.domain.waits import Wait
     from holdbeat.handlers.steps import Keeper, Steps
 
 P = ParamSpec("P")
@@ -45,6 +46,12 @@ class StepState:
         steps = Kept(self.keeper, self._clock, self.report_step, is_first=is_first)
         kept_steps: Steps = self.__dict__.setdefault("_steps_of_run", steps)
         return kept_steps
+
+    @property
+    def waits_of_suspension(self) -> list[Wait] | None:
+        """What the run waits for if it was suspended, whatever its handler made of that."""
+        steps: Steps | None = self.__dict__.get("_steps_of_run")
+        return None if steps is None else steps.waits_of_suspension
 
 
 class StepCalls(StepState):

@@ -74,6 +74,8 @@ class StepOptions:
 
 
 ONCE = StepOptions()
+_TURNS_AFTER_A_STEP = 10
+"""Of the event loop: enough for the end of a step to reach a handler through a few tasks."""
 _STEPS_AROUND: ContextVar[tuple[str, ...]] = ContextVar("holdbeat_steps_around", default=())
 """The steps inside whose functions a task of an async handler is."""
 
@@ -178,10 +180,18 @@ class Steps:
             if self._ended is None or self._ended.is_set():
                 self._ended = asyncio.Event()
             await self._ended.wait()
+            # A handler that waits for the first of both may be about to end, or to begin another step.
+            for _ in range(_TURNS_AFTER_A_STEP):
+                await asyncio.sleep(0)
 
     def _look_again(self) -> None:
         if self._ended is not None:
             self._ended.set()
+
+    @property
+    def waits_of_suspension(self) -> list[Wait] | None:
+        """What the run waits for if it was suspended, whatever its handler made of that."""
+        return self._waits if self._is_suspended else None
 
     def suspended(self) -> Suspended:
         with self._lock:
