@@ -281,6 +281,20 @@ def test_doctor_does_not_vouch_for_transactions_that_it_cannot_see(postgres: Com
             analyst.execute(f"DROP ROLE {role}".encode())
 
 
+@pytest.mark.rule("WAIT-08", "EXE-03")
+def test_a_followed_log_that_ends_with_its_run_says_where_the_work_goes_on(on_either_store: Command) -> None:
+    holdbeat = on_either_store
+    job_id = holdbeat.submit("broken", "--max-attempts", "1")
+    last = holdbeat.submit("broken", "--max-attempts", "0")
+    worker = holdbeat.start("worker", "work:app", "--log-level", "error", stdin=subprocess.DEVNULL)
+    followed, ended = holdbeat("logs", job_id, "-f"), holdbeat("logs", last, "-f")
+    worker.kill()
+    worker.communicate()
+    retry_id = holdbeat("show", job_id, "--json").json["retried_by"]
+    assert f"goes on as job {retry_id}. Follow it with holdbeat logs {retry_id} -f" in followed.err
+    assert retry_id not in followed.out and ended.err == ""
+
+
 @pytest.mark.rule("LEASE-05", "REC-01")
 def test_recover_repairs_what_a_killed_worker_left_and_prints_it(on_either_store: Command) -> None:
     holdbeat = on_either_store

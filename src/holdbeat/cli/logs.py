@@ -43,6 +43,7 @@ def logs(backend: Backend, reference: str, follow: bool, emitted: bool, after: i
     if follow:
         for entry in _followed(backend, reference, after=after, emitted=emitted):
             write(entry)
+        _say_what_follows(backend, reference)
         return
     read: Callable[..., Any] = backend.get_chunks if emitted else backend.get_logs
     try:
@@ -68,6 +69,17 @@ def _followed(backend: Backend, reference: str, *, after: int, emitted: bool) ->
         if no_job.code != "not_found" or not emitted:
             raise
         yield from backend.follow_reservation_chunks(reference, after=after)
+
+
+def _say_what_follows(backend: Backend, reference: str) -> None:
+    """The end of a run is not that of the work if its handler waits or is tried again: tells people, beside the log."""
+    try:
+        job = backend.get_job(reference)
+    except HoldbeatError:  # a direct request, or a job that went meanwhile
+        return
+    if following := job["continued_by"] or job["retried_by"]:
+        why = "Its handler waits" if job["continued_by"] else "It failed and is tried again"
+        click.echo(f"{why}: the work goes on as job {following}. Follow it with holdbeat logs {following} -f", err=True)
 
 
 def chunk_text(chunk: Any) -> str:
