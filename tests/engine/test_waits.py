@@ -12,6 +12,7 @@ import pytest
 from holdbeat import App, Context, PermanentFailure, SignalTimeout, SyncContext
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.store.jobs.edit_job import change_job
+from holdbeat.store.queue.groups import load_group
 from tests.engine import durable_jobs
 from tests.engine.acting import rows, until, value
 from tests.engine.durable_jobs import lines, note
@@ -306,4 +307,34 @@ async def test_an_instant_that_is_none_is_refused_with_a_sentence(store_url: str
     async with app.running():
         job = await (await app.enqueue(late)).wait(20)
     assert job.run is not None and "sleep_until needs an instant with a time zone" in str(job.run.error)
+    app.close()
+
+
+@pytest.mark.rule("DEP-04", "WAIT-06")
+@pytest.mark.parametrize("through", ["itself", "another", "its group"])
+async def test_a_child_that_waits_for_its_parent_cannot_be_waited_for(store_url: str, through: str) -> None:
+    app = App(store_url, **FAST)
+
+    @app.job
+    async def child() -> int:
+        return 5
+
+    @app.job(retries=0)
+    async def parent(ctx: Context) -> list[int]:
+        assert ctx.job is not None
+        upstream: Any = ctx.job.id
+        if through == "another":
+            upstream = await ctx.enqueue(app.with_options(after=[upstream]).call(child))
+        elif through == "its group":
+            upstream, _ = await app.store.read(load_group, str(ctx.job.group_id))
+        await ctx.enqueue(app.with_options(after=[upstream], labels={"not": "awaited"}).call(child))
+        return [await ctx.run(app.with_options(after=[upstream]).call(child))]
+
+    async with app.running():
+        _, (handle,) = await app.group([app.call(parent)])
+        job = await handle.wait(20)
+        await until(lambda: value(app.store, "SELECT count(*) FROM jobs WHERE status = 'QUEUED'") == 0)
+    assert job.run is not None and "would wait for the end of the" in str(job.run.error)
+    stored = 3 if through == "another" else 2
+    assert value(app.store, "SELECT count(*) FROM jobs") == stored, "what is refused is not stored"
     app.close()

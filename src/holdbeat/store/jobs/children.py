@@ -29,7 +29,7 @@ def make_child(tx: Transaction, call: ChildCall) -> str:
     of its children.
     """
     is_held = lock_lease(tx, call)
-    parent = tx.one("SELECT status FROM jobs WHERE id = :id FOR UPDATE", id=call.job_id)
+    parent = tx.one("SELECT status, group_id FROM jobs WHERE id = :id FOR UPDATE", id=call.job_id)
     if not is_held or parent is None or parent[0] != "RUNNING":
         raise lease_gone(call.key)
     outcome = outcome_of(tx, call)
@@ -46,5 +46,26 @@ def make_child(tx: Transaction, call: ChildCall) -> str:
     submission.is_awaited = call.is_awaited
     submission.actor = f"job {call.job_id}"
     child_id = submit(tx, [submission]).jobs[0].id
+    if call.is_awaited and submission.own.get("after"):
+        _refuse_circle(tx, child_id, call.root_id, parent[1])
     keep_outcome(tx, call, {"job_id": child_id})
     return child_id
+
+
+def _refuse_circle(tx: Transaction, child_id: str, root_id: str, group_id: str | None) -> None:
+    """Refuses a child that can only start when the chain that waits for it has ended."""
+    circle = tx.rows(
+        "WITH RECURSIVE upstream(id) AS (SELECT upstream_id FROM dependencies WHERE job_id = :child_id "
+        "UNION SELECT d.upstream_id FROM upstream JOIN dependencies d ON d.job_id = upstream.id) "
+        "SELECT id FROM upstream WHERE id IN :own",
+        child_id=child_id,
+        own=[root_id] if group_id is None else [root_id, group_id],
+    )
+    if circle:
+        what = "the job" if circle[0][0] == root_id else "the group of the job"
+        raise Invalid(
+            f"The child would wait for the end of {what} that waits for it. Leave that out of after, or submit it with "
+            "ctx.enqueue.",
+            code="circle",
+            field="after",
+        )
