@@ -169,3 +169,18 @@ def test_a_change_that_does_not_fit_is_refused(store: PersistenceAdapter, change
 def test_a_job_that_does_not_exist_is_not_found(store: PersistenceAdapter) -> None:
     with pytest.raises(NotFound):
         store.write_sync(change_job, "nobody", {"priority": 1})
+
+
+@pytest.mark.rule("QUE-09")
+def test_no_delay_reaches_beyond_the_instant_at_which_a_job_expires(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    expires_at = clock.now() + timedelta(seconds=60)
+    job = enqueue_one(store, expires_at=expires_at)
+    for seconds in (60, 600):
+        with pytest.raises(Invalid) as refused:
+            store.write_sync(change_job, job.id, {"not_before": iso(clock.now() + timedelta(seconds=seconds))})
+        assert refused.value.code == "expires_too_early" and refused.value.field == "not_before"
+    assert look(store, job.id).not_before is None
+    changed = store.write_sync(change_job, job.id, {"not_before": iso(clock.now() + timedelta(seconds=59))})
+    assert changed.hold is Hold.DELAYED

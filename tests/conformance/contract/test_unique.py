@@ -271,3 +271,14 @@ def test_a_submission_while_the_predecessor_fails_finds_the_retry_or_is_found_by
     with_key = count(store, "jobs", "unique_key = 'k' AND status = 'QUEUED'")
     assert with_key == 1
     assert (submitted.id == retry_id) is (unique_while == "unfinished")
+
+
+@pytest.mark.rule("QUE-08", "QUE-09")
+def test_a_job_is_not_pushed_back_beyond_the_instant_at_which_it_expires(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    job = send(store, delay_s=10, expires_in_s=60)
+    assert send(store, on_duplicate="push_back", delay_s=30).not_before == clock.now() + timedelta(seconds=30)
+    with pytest.raises(Invalid, match="before it may start"):
+        send(store, on_duplicate="push_back", delay_s=60)
+    assert look(store, job.id).not_before == clock.now() + timedelta(seconds=30)

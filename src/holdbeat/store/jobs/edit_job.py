@@ -11,6 +11,7 @@ from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.bounds import check_instant, check_whole_number
+from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, Invalid
 from holdbeat.domain.job import Hold, Job, JobStatus
 from holdbeat.domain.params import check_json, check_labels, dumps
@@ -113,6 +114,13 @@ def _change_turn(
     if "not_before" in changes:
         text = changes["not_before"]
         not_before = None if text is None else check_instant(text, "not_before")
+        if not_before is not None and job.expires_at is not None and job.expires_at <= not_before:
+            raise Invalid(
+                f"Job {job.id} expires at {iso(job.expires_at)}, before it may start then: not_before must lie before "
+                "that.",
+                code="expires_too_early",
+                field="not_before",
+            )
         written["not_before"] = not_before
         if job.waits_for is not None:
             written["waits"] = dumps(move_sleep(tx, job, not_before or tx.now))
