@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from holdbeat import App, Context
-from holdbeat.domain.errors import Invalid
+from holdbeat.domain.errors import HoldbeatError, Invalid
 from holdbeat.domain.job import JobStatus
+from holdbeat.store.postgres import store as postgres_store
+from holdbeat.store.sqlite.store import SqliteStore
+from holdbeat.store.transaction import Transaction
 from tests.conformance.fault_proxy import FaultProxy
 from tests.engine import engine_jobs
 from tests.engine.acting import job, until
@@ -202,3 +205,37 @@ async def test_an_artifact_of_an_async_handler_can_be_awaited_and_is_stored_befo
     assert failed.status is JobStatus.FAILED
     assert failed.run is not None and "There is no room." in str(failed.run.error)
     app.close()
+
+
+@pytest.mark.rule("CON-003")
+@pytest.mark.parametrize("caller", ["a loop", "a thread"])
+async def test_a_store_that_does_not_answer_is_closed_all_the_same(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, caller: str
+) -> None:
+    """Whoever waits for the store when it is closed must not keep the process from ending."""
+    monkeypatch.setattr(postgres_store, "CLOSE_WITHIN_S", 0.5)
+    with hanging_store(store_url) as hanging:
+        store = App(hanging.url).store
+        if isinstance(store, SqliteStore):
+            store._file.writer.set_busy_timeout(500)
+
+        def verb(tx: Transaction) -> None:
+            tx.execute("DELETE FROM workers")
+
+        def write() -> None:
+            with contextlib.suppress(HoldbeatError):
+                store.write_sync(verb)
+
+        await asyncio.to_thread(write)
+        await store.write(verb)
+        hanging.hang()
+        if caller == "a loop":
+            written = asyncio.create_task(store.write(verb))
+            written.add_done_callback(lambda task: task.cancelled() or task.exception())
+        else:
+            threading.Thread(target=write, daemon=True).start()
+        await asyncio.sleep(0.1)
+        closing = threading.Thread(target=store.close, daemon=True)
+        closing.start()
+        await asyncio.to_thread(closing.join, 10)
+        assert not closing.is_alive()

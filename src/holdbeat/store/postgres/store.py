@@ -59,6 +59,8 @@ SAMPLE_WITHIN_S = 0.05
 """An answer that took longer says too little about the database's clock: it may have waited for a lock."""
 RECONNECT_WITHIN_S = 8.0
 """How long a unit waits for the database to come back, or to write again, before its caller gets an error."""
+CLOSE_WITHIN_S = 10.0
+"""How long a store that is closed waits for answers of the database: it may be silent."""
 
 _Performed = tuple[list[Any], frozenset[str], list[Row]]
 """Results, wake-ups, and the Events that were committed."""
@@ -209,11 +211,13 @@ class PostgresStore(PersistenceAdapter):
         self._closed = True
         for calls in (self._writing, self._reading, self._reading_for_clients, self._beating):
             calls.close()
+        ends = SystemClock().monotonic() + CLOSE_WITHIN_S
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, ends - SystemClock().monotonic()))
         self._close_inserts()
-        with self._waiting_caller:
+        if self._waiting_caller.acquire(timeout=max(0.0, ends - SystemClock().monotonic())):
             self._callers_link.close()
+            self._waiting_caller.release()
         self._single_jobs.close()
         self._wakeups.close()
 
