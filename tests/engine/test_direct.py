@@ -16,6 +16,7 @@ from holdbeat.domain.job import JobStatus, NewJob
 from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.engine.direct_execution import DirectExecutionHandler, WaitedTooLong
 from holdbeat.engine.zombie_recovery import ZombieRecovery
+from holdbeat.store.firing.upcoming import record_clock_jump
 from holdbeat.store.running.reservations import extend, reserve
 from holdbeat.store.running.workers import register_worker, stop_worker
 from holdbeat.testing import Stage, stage
@@ -256,10 +257,12 @@ async def test_recovery_after_a_jump_takes_nothing_from_a_worker_that_beats(
 
 
 @pytest.mark.rule("LEASE-06", "REC-01")
+@pytest.mark.parametrize("is_new", [False, True])
 async def test_a_worker_that_stands_still_keeps_its_lease_over_a_jump_for_as_long_as_it_has_it(
-    store_url: str, tmp_path: Path
+    store_url: str, tmp_path: Path, is_new: bool
 ) -> None:
-    """By the wall clock its lease is long over; by the clock that cannot jump it has not begun to be late."""
+    """By the wall clock its lease is long over; by the clock that cannot jump it has not begun to be late. A process
+    that started after the jump knows of it from the event of another."""
     app = noting([], asyncio.Event())
     clock = ManualClock()
     async with stage(app, tmp_path, clock, store=store_url) as on_stage:
@@ -269,6 +272,10 @@ async def test_a_worker_that_stands_still_keeps_its_lease_over_a_jump_for_as_lon
         recovery = ZombieRecovery(app.store, terms, 5)
         assert await recovery.recover() == 0
         clock.jump(3 * 3600)
+        if is_new:
+            for what in ("database", "skew"):
+                app.store.write_sync(record_clock_jump, what, 3 * 3600, host="other", worker_id=None)
+            recovery = ZombieRecovery(app.store, terms, 5)
         for _ in range(int(terms.lease_s / 10)):
             assert await recovery.recover() == 0
             clock.advance(10)

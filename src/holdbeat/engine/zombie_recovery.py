@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 from holdbeat.domain.clock import Clock
@@ -25,6 +25,7 @@ from holdbeat.observe.wording import counted
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.expiry import expire_jobs
 from holdbeat.store.postgres.sessions import end_standing_sessions
+from holdbeat.store.rare_events import has_clock_jumped
 from holdbeat.store.recovery.recover import (
     BorrowedSlot,
     Trouble,
@@ -64,22 +65,26 @@ class _SeenFor:
 
 
 class _ForwardJumps:
-    """Whether the clock that decides what is late has jumped forwards in the last `memory_s` seconds."""
+    """Whether the clock that decides what is late may have jumped forwards in the last `memory_s` seconds."""
 
-    def __init__(self, clock: Clock, memory_s: float) -> None:
-        self._clock = clock
+    def __init__(self, store: PersistenceAdapter, memory_s: float) -> None:
+        self._store = store
         self._memory_s = memory_s
         self._seen: tuple[datetime, float] | None = None
         self._jumped_at: float | None = None
 
-    def look(self, wall: datetime) -> bool:
-        now = self._clock.monotonic()
+    async def look(self, wall: datetime, *, is_anything_late: bool) -> bool:
+        """A process that started after the jump knows of it from others, and asks only if it matters."""
+        now = self._store.clock.monotonic()
         if self._seen is not None:
             before, then = self._seen
             if (wall - before).total_seconds() - (now - then) > TOLERANCE_S:
                 self._jumped_at = now
         self._seen = wall, now
-        return self._jumped_at is not None and now - self._jumped_at < self._memory_s
+        if self._jumped_at is not None and now - self._jumped_at < self._memory_s:
+            return True
+        since = wall - timedelta(seconds=self._memory_s)
+        return is_anything_late and await self._store.read(has_clock_jumped, since)
 
 
 class ZombieRecovery(Service):
@@ -91,7 +96,7 @@ class ZombieRecovery(Service):
         self._recover_s = recover_s
         self._looked_at: float | None = None
         self._thorough_at: float | None = None
-        self._forward_jumps = _ForwardJumps(store.clock, terms.lease_s + terms.grace_s)
+        self._forward_jumps = _ForwardJumps(store, terms.lease_s + terms.grace_s)
         self._late_leases = _SeenFor(store.clock)
         self._late_reservations = _SeenFor(store.clock)
         self._borrowed = _SeenFor(store.clock)
@@ -110,7 +115,7 @@ class ZombieRecovery(Service):
             self._thorough_at = now
         return repaired
 
-    def _late_for_long(self, trouble: Trouble, borrowed: list[BorrowedSlot], late: set[str]) -> Trouble:
+    async def _late_for_long(self, trouble: Trouble, borrowed: list[BorrowedSlot], late: set[str]) -> Trouble:
         """Leaves out what may be late only because the wall clock jumped, ours or the database's (LEASE-06).
 
         A worker that lives beats and extends its reservations within `heartbeat_s`, whatever the wall clock says. So
@@ -118,11 +123,11 @@ class ZombieRecovery(Service):
         forwards it must have been seen so for a whole lease: a worker that stands still for a while cannot beat, and
         its lease is not over. A borrowed slot may have a shorter time of its own.
         """
-        has_jumped = self._forward_jumps.look(trouble.at)
+        late_leases = {lease.lease_id: lease.heartbeat_at for lease in trouble.leases if lease.kind is ErrorKind.LOST}
+        is_anything_late = bool(late_leases or late or trouble.silent_workers)
+        has_jumped = await self._forward_jumps.look(trouble.at, is_anything_late=is_anything_late)
         enough_s = self._terms.lease_s if has_jumped else self._terms.heartbeat_s
-        leases = self._late_leases.look(
-            {lease.lease_id: lease.heartbeat_at for lease in trouble.leases if lease.kind is ErrorKind.LOST}
-        )
+        leases = self._late_leases.look(late_leases)
         slots = self._borrowed.look({slot.reservation_id: slot.extended_at for slot in borrowed})
         reservations = self._late_reservations.look(dict.fromkeys(late))
         workers = self._silent_workers.look(dict.fromkeys(trouble.silent_workers))
@@ -158,7 +163,7 @@ class ZombieRecovery(Service):
             )
         trouble = await self.store.read(find_trouble, self._terms, dead, thorough=thorough)
         late = await self.store.read(late_reservations, trouble.reservations, dead) if trouble.reservations else set()
-        trouble = self._late_for_long(trouble, await self.store.read(borrowed_slots), late)
+        trouble = await self._late_for_long(trouble, await self.store.read(borrowed_slots), late)
         if trouble.leases:
             await self._kill_processes([lease.lease_id for lease in trouble.leases])
         repaired = 0

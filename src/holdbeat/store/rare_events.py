@@ -6,6 +6,7 @@ other to count. What retention takes from the log is added to a number in `meta`
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,3 +77,9 @@ def tally(tx: Transaction, name: str, after: int, since: datetime) -> Tally | No
     assert last is not None
     newest = dict(zip(("job_id", "worker_id", "schedule_id", "data"), last, strict=True))
     return Tally(int(row[0]), tx.instant(row[1]), tx.instant(row[2]), int(row[3]), newest)
+
+
+def has_clock_jumped(tx: Transaction, since: datetime) -> bool:
+    """Whether any process has seen a clock jump; a machine whose clock is only apart from the database's is none."""
+    rows = tx.rows(f"SELECT data FROM events WHERE {RARE} AND name = 'clock.jumped' AND at >= :since", since=since)
+    return any(json.loads(row[0])["clock"] != "skew" for row in rows)
