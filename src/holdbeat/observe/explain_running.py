@@ -154,8 +154,9 @@ def _continued(tx: Transaction, job: Job) -> dict[str, Any]:
     """The waits for which the handler ended this run, and the job in which it goes on."""
     following = load_jobs(tx, [job.continued_by]) if job.continued_by else []
     waits = (following[0].waits or []) if following else []
-    words = wait_words(tx, waits) if waits else "waits"
-    if following and following[0].waits_for is not None:
+    is_waiting = bool(following) and following[0].waits_for is not None
+    words = wait_words(tx, waits, are_over=not is_waiting)
+    if is_waiting:
         then = f"It goes on as job {job.continued_by}."
     elif following and following[0].started_at is None and following[0].status.is_terminal:
         why = f" ({following[0].cancel_reason})" if following[0].cancel_reason else ""

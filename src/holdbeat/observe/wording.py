@@ -128,30 +128,31 @@ def answer(
     }
 
 
-def wait_words(tx: Transaction, waits: Sequence[dict[str, Any]]) -> str:
+def wait_words(tx: Transaction, waits: Sequence[dict[str, Any]], *, are_over: bool = False) -> str:
     """The predicate of a sentence about a handler, such as `waits for the signal 'approved', without a limit`.
 
     A handler that waits for several things in parallel goes on at the first of them.
     """
+    verbs = ("slept", "waited") if are_over else ("sleeps", "waits")
     if not waits:
-        return "waits"
+        return verbs[1]
     if len(waits) == 1:
-        return _one(tx, waits[0])
-    return f"waits for the first of {len(waits)}: it {listed(_one(tx, wait) for wait in waits)}"
+        return _one(tx, waits[0], *verbs)
+    return f"{verbs[1]} for the first of {len(waits)}: it {listed(_one(tx, wait, *verbs) for wait in waits)}"
 
 
-def _one(tx: Transaction, wait: dict[str, Any]) -> str:
+def _one(tx: Transaction, wait: dict[str, Any], sleeps: str, waits: str) -> str:
     until = None if wait.get("until") is None else from_iso(wait["until"])
     match wait.get("kind"):
         case "sleep" if until is not None:
-            return f"sleeps until {moment(until, tx.now)}"
+            return f"{sleeps} until {moment(until, tx.now)}"
         case "signal":
             limit = "without a limit" if until is None else f"until {moment(until, tx.now)} at the latest"
-            return f"waits for the signal {wait['name']!r}, {limit}"
+            return f"{waits} for the signal {wait['name']!r}, {limit}"
         case "child":
-            return f"waits for the end of its child, job {wait['job_id']}"
+            return f"{waits} for the end of its child, job {wait['job_id']}"
         case "question":
             questions = read_questions(tx, [wait["question_id"]])
             text = f", {' '.join(questions[0].question.split())!r}" if questions else ""
-            return f"waits for the answer to the question {wait['question_id']}{text}"
-    return "waits"
+            return f"{waits} for the answer to the question {wait['question_id']}{text}"
+    return waits

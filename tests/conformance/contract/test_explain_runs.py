@@ -203,6 +203,9 @@ def test_a_chain_says_what_its_handler_waits_for_at_each_stop(store: Persistence
         start = explained(store, following)["estimated_start"]
         assert start == (iso(at_ten) if wait.kind is WaitKind.SLEEP else None), "nobody knows when a signal comes"
         assert f"because its handler {words}. It goes on as job {following}." in explained(store, job.id)["summary"]
+        cancel(store, job.id, "seen")
+        past = words.replace("sleeps", "slept").replace("waits", "waited")
+        assert f"because its handler {past}. It did not go on" in explained(store, job.id)["summary"]
     both = enqueue_one(store)
     settle_as(store, claim_one(store), Outcome.continued((stops[0][0], stops[2][0])))
     answer = explained(store, store.read_sync(tip_of, both.id))
