@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from holdbeat.torture.checker import CHECKS, History, check
@@ -158,16 +160,23 @@ BREACHES: dict[str, tuple[str, Spoil]] = {
 }  # fmt: skip
 
 
-@pytest.mark.rule("TOR-01")
-def test_a_good_history_has_no_violation() -> None:
-    assert check(History(**good())) == []
+CASES = {
+    **{breach: (good, *found) for breach, found in BREACHES.items()},
+    **{breach: (durable.good, *found) for breach, found in durable.BREACHES.items()},
+}
 
 
 @pytest.mark.rule("TOR-01")
-@pytest.mark.parametrize("breach", BREACHES)
+@pytest.mark.parametrize("make", [good, durable.good], ids=["of jobs", "of durable work"])
+def test_a_good_history_has_no_violation(make: Callable[[], Rows]) -> None:
+    assert check(History(**make())) == []
+
+
+@pytest.mark.rule("TOR-01")
+@pytest.mark.parametrize("breach", CASES)
 def test_the_checker_finds(breach: str) -> None:
-    kind, spoil = BREACHES[breach]
-    rows = good()
+    make, kind, spoil = CASES[breach]
+    rows = make()
     spoil(rows)
     violations = check(History(**rows))
     assert kind in {violation.kind for violation in violations}, violations
@@ -177,9 +186,7 @@ def test_the_checker_finds(breach: str) -> None:
 def test_every_check_has_a_breach_that_it_alone_finds() -> None:
     """A check that finds nothing by itself would be no check."""
     silent = set(CHECKS)
-    spoilt = [(good, spoil) for _, spoil in BREACHES.values()]
-    spoilt += [(durable.good, spoil) for _, spoil in durable.BREACHES.values()]
-    for make, spoil in spoilt:
+    for make, _, spoil in CASES.values():
         rows = make()
         spoil(rows)
         silent -= {name for name, look in CHECKS.items() if list(look(History(**rows)))}
