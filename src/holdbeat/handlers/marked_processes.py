@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 RUN_MARK = "HOLDBEAT_RUN_ID"
 _SWEEPS = 20
 """How often it looks again, because a process that forks may be between two looks."""
+
+_LOOKS_AT_EXEC = 10
+"""How often a process is looked at that has no environment yet: between two programs it has none for a moment."""
+_YOUNG_S = 5.0
 
 
 def kill_marked(run_ids: Collection[str]) -> int:
@@ -41,15 +46,51 @@ def _marks(run_ids: Collection[str]) -> frozenset[bytes]:
 def _marked(marks: frozenset[bytes]) -> list[int]:
     if not hasattr(os, "pidfd_open"):  # not Linux
         return []
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdecimal() and _has_mark(int(entry), marks)]
+    found, starting = _look_at([int(entry) for entry in os.listdir("/proc") if entry.isdecimal()], marks)
+    for _ in range(_LOOKS_AT_EXEC):
+        if not starting:
+            break
+        time.sleep(0.002)
+        more, starting = _look_at(starting, marks)
+        found += more
+    return found
+
+
+def _look_at(pids: list[int], marks: frozenset[bytes]) -> tuple[list[int], list[int]]:
+    """Which of these processes have the mark, and which are in the middle of an exec, and have no environment yet."""
+    found, starting = [], []
+    for pid in pids:
+        environment = _environment(pid)
+        if not marks.isdisjoint(environment.split(b"\0")):
+            found.append(pid)
+        elif not environment and _is_young(pid):
+            starting.append(pid)
+    return found, starting
+
+
+def _environment(pid: int) -> bytes:
+    """Nothing where the process is gone, a zombie, of another user, or begins another program just now."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _is_young(pid: int) -> bool:
+    """Whether this is a process of this user that began in the last seconds."""
+    try:
+        os.readlink(f"/proc/{pid}/exe")  # kernel threads, zombies and processes of others have none to be read
+        with open(f"/proc/{pid}/stat") as stat, open("/proc/uptime") as uptime:
+            fields = stat.read().rpartition(")")[2].split()
+            age_s = float(uptime.read().split()[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return False
+    return age_s < _YOUNG_S
 
 
 def _has_mark(pid: int, marks: frozenset[bytes]) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return not marks.isdisjoint(file.read().split(b"\0"))
-    except OSError:  # gone, a zombie, or of another user
-        return False
+    return not marks.isdisjoint(_environment(pid).split(b"\0"))
 
 
 def _kill_marked(pid: int, marks: frozenset[bytes]) -> bool:
