@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -106,6 +107,15 @@ def test_the_recover_command_kills_the_processes_of_lost_runs_too(ground: Field)
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+def open_files(pid: int) -> list[str]:
+    """What the descriptors of a process lead to; one may be closed between two looks."""
+    targets = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            targets.append(os.readlink(link))
+    return targets
 
 
 @pytest.mark.rule("REC-06")
