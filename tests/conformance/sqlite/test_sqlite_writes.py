@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ import pytest
 from holdbeat.domain.errors import Conflict, HoldbeatError, StoreDown
 from holdbeat.store.maintenance.backup import backup
 from holdbeat.store.sqlite.file import MEMORY
+from holdbeat.store.sqlite.log_growth import FULL_LOG
+from holdbeat.store.sqlite.open_file import PREALLOCATED_AFTER
 from holdbeat.store.sqlite.processes import WriteLock
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import count, enqueue_one, open_at, rows
@@ -177,6 +181,8 @@ def test_a_waiting_caller_writes_in_its_own_thread_unless_somebody_writes(path: 
 GREEDY = """
 import sys, time
 from pathlib import Path
+from holdbeat.store.sqlite.log_growth import FULL_LOG
+from holdbeat.store.sqlite.open_file import PREALLOCATED_AFTER
 from holdbeat.store.sqlite.processes import WriteLock
 lock = WriteLock(Path(sys.argv[1]), 60)
 while True:
@@ -201,3 +207,51 @@ def test_a_process_gets_its_turn_to_write_beside_one_that_takes_the_lock_again_a
         finally:
             greedy.kill()
     lock.close()
+
+
+@pytest.mark.rule("DEC-008", "DEC-002")
+def test_a_process_that_goes_on_writing_preallocates_its_log_and_zeros_in_it_cost_no_job(tmp_path: Path) -> None:
+    place, copy = tmp_path / "holdbeat.db", tmp_path / "after-a-crash.db"
+    log = Path(f"{place}-wal")
+    store = opened(place)
+    for _ in range(PREALLOCATED_AFTER - 1):
+        enqueue_one(store)
+    assert log.stat().st_size < FULL_LOG
+    enqueue_one(store)
+    assert log.stat().st_size == FULL_LOG
+    # What a crash leaves: the file and its log, without the checkpoint of an orderly end. Copied by another process,
+    # because this one must not open the file.
+    for suffix in ("", "-wal"):
+        subprocess.run(["cp", f"{place}{suffix}", f"{copy}{suffix}"], check=True)
+    with closing(sqlite3.connect(copy)) as outsider:
+        assert outsider.execute("SELECT count(*) FROM jobs").fetchone() == (PREALLOCATED_AFTER,)
+        assert outsider.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    for _ in range(200):
+        enqueue_one(store)
+    assert log.stat().st_size == FULL_LOG, "commits write over the log"
+    store.close()
+    reopened = opened(place, create=False)
+    assert count(reopened, "jobs") == PREALLOCATED_AFTER + 200
+    assert reopened.integrity_problems() == []
+    reopened.close()
+
+
+@pytest.mark.rule("DEC-008")
+def test_commits_go_on_where_there_is_no_room_to_preallocate_the_log(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from tests.conformance.acts import enqueue_one\n"
+        "from tests.conformance.sqlite_files import opened\n"
+        "store = opened(Path(sys.argv[1]))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))\n"
+        "for _ in range(40):\n"
+        "    enqueue_one(store)\n"
+        "store.close()\n"
+    )
+    place = tmp_path / "holdbeat.db"
+    subprocess.run([sys.executable, "-c", program, str(place)], check=True, timeout=60)
+    store = opened(place, create=False)
+    assert count(store, "jobs") == 40
+    assert store.integrity_problems() == []
+    store.close()

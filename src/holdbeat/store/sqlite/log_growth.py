@@ -1,4 +1,4 @@
-"""The write-ahead log of a SQLite store that cannot be emptied, and who locks it.
+"""The write-ahead log of a SQLite store: preallocated; and who keeps it from being emptied.
 
 A checkpoint moves the log into the file only up to the oldest snapshot that somebody still reads. One reader that does
 not end, such as a forgotten BEGIN in a database browser, lets the log grow without end.
@@ -6,11 +6,14 @@ not end, such as a forgotten BEGIN in a database browser, lets the log grow with
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 from holdbeat.domain.attention import OpenReader
 
+FULL_LOG = 32 + 1024 * (24 + 4096)
+"""SQLite begins the log anew after the commit that brings it to 1,000 pages, and that commit adds a few itself."""
 LARGE_LOG = 64 * 1024 * 1024
 """SQLite begins to empty the log at 4 MB; far beyond that, something keeps it from doing so."""
 _WRITE_MARKS = (120, 120)
@@ -23,6 +26,19 @@ def log_bytes(path: str) -> int:
         return os.path.getsize(f"{path}-wal")
     except OSError:
         return 0
+
+
+def preallocate_log(path: str) -> None:
+    """Brings the log to its full size with zeros; the caller holds SQLite's write lock.
+
+    A commit that makes the file longer waits for the journal of the file system as well; one that writes over what is
+    there does not. Readers and recovery stop before zeros, because they are no valid frame. Where the disk has no room
+    the log grows with the commits, as without this.
+    """
+    with contextlib.suppress(OSError), open(f"{path}-wal", "r+b", buffering=0) as log:
+        missing = FULL_LOG - log.seek(0, os.SEEK_END)
+        if missing > 0:
+            log.write(bytes(missing))
 
 
 def open_reader(path: str) -> OpenReader | None:

@@ -13,8 +13,12 @@ from holdbeat.domain.errors import StoreRefused
 from holdbeat.store.sqlite.damage_record import record_damage
 from holdbeat.store.sqlite.errors import translated
 from holdbeat.store.sqlite.file import MEMORY, FileIdentity, connect_reader, keep_deleted_log, open_file
+from holdbeat.store.sqlite.log_growth import preallocate_log
 
 log = logging.getLogger("holdbeat.store")
+
+PREALLOCATED_AFTER = 16
+"""Commits after which a process brings the log to its full size; one that ends before that would not gain by it."""
 
 
 class OpenFile:
@@ -22,6 +26,7 @@ class OpenFile:
 
     def __init__(self, path: str, *, create: bool, readers: int, indexes: Mapping[str, str]) -> None:
         self.path = path
+        self._commits = 0
         self.writer, self._watch = open_file(path, create=create, indexes=indexes)
         # All of them before the file is looked at: one that came later could open a log that is not the first one's.
         self.readers: list[apsw.Connection] = []
@@ -48,6 +53,12 @@ class OpenFile:
         self._identity.check()
         if self._watch is not None:
             self._watch.check()
+
+    def begun(self) -> None:
+        """Called in every transaction of the writer before it writes."""
+        self._commits += 1
+        if self._commits == PREALLOCATED_AFTER and self.path != MEMORY:
+            preallocate_log(self.path)
 
     def record_refusal(self, refusal: StoreRefused, now: datetime) -> None:
         """Writes beside the file why it is not used any more, and keeps what is only in a deleted log."""

@@ -316,6 +316,7 @@ class SqliteStore(PersistenceAdapter):
                     batch.insert(works[0].verb, works[0])
                 else:
                     writer.execute("BEGIN IMMEDIATE")
+                    self._file.begun()
                     batch.run(works)
                     writer.execute("COMMIT")
         except Exception as error:
