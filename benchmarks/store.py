@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks import flat, limits, lives, steps
 from benchmarks.replay import Recording, record_postgres, record_sqlite, replay_postgres, replay_sqlite
+from benchmarks.slow_disk import add_option, slow_down
 from benchmarks.timing import Rounds, progress
 from holdbeat.bench import bare
 from holdbeat.interpreter import tune
@@ -204,7 +205,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--store", choices=("sqlite", "postgres"), help="only this store")
     parser.add_argument("--part", choices=PARTS, action="append", help="only this part")
     parser.add_argument("--folder", help="where the SQLite files go; must be on a disk")
+    add_option(parser)
     options = parser.parse_args(argv)
+    slow_down(options.flush_ms)
     tune()
     extent = QUICK if options.quick else FULL
     if options.jobs:

@@ -21,6 +21,7 @@ from benchmarks.peers.environments import NotRun
 from benchmarks.peers.measure import FULL, QUICK, Extent, Outcome, measure, measure_raw
 from benchmarks.peers.report import document, machine, text_of
 from benchmarks.peers.servers import Servers
+from benchmarks.slow_disk import add_option, slow_down
 from benchmarks.timing import progress
 
 MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
@@ -114,7 +115,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", metavar="TEXT", help="only contestants whose name contains this")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file too")
     parser.add_argument("--folder", help="where the stores are kept; must be on a disk")
+    add_option(parser)
     options = parser.parse_args(argv)
+    slow_down(options.flush_ms)
     extent = QUICK if options.quick else FULL
     changes = {name: value for name in ("jobs", "rounds") if (value := getattr(options, name))}
     contestants: list[Contestant | RawContestant] = [

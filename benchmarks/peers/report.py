@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.peers import contestants as who
 from benchmarks.peers.contestants import Contestant, RawContestant
 from benchmarks.peers.measure import Outcome
+from benchmarks.slow_disk import flush_delay_ms
 
 COLUMNS: Mapping[str, tuple[str, int]] = {
     "one_per_s": ("one by one /s", 0),
@@ -149,6 +150,7 @@ def machine() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
+        "flush_delay_ms": flush_delay_ms(),
     }
 
 
@@ -199,7 +201,8 @@ def text_of(report: Mapping[str, Any]) -> str:
         f"{report['date']}, {about['cores']} cores ({about['cpu']}), Linux {about['kernel']}, "
         f"Python {about['python']}, load {about['load_average'][0]} before and {about['load_average_after'][0]} after",
         ", ".join(f"{name} {_version(version)}" for name, version in report["versions"].items()),
-        f"{settings['jobs']:,} jobs, medians of {max(map(len, rounds))} interleaved rounds",
+        f"{settings['jobs']:,} jobs, medians of {max(map(len, rounds))} interleaved rounds"
+        + (f", every flush to disk {about['flush_delay_ms']:g} ms longer" if about["flush_delay_ms"] else ""),
         "",
     ]
     return "\n".join([*head, *lines, *([""] if notes else []), *notes, "", *_ratio_lines(report["ratios"])])
