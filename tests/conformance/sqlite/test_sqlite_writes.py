@@ -181,8 +181,6 @@ def test_a_waiting_caller_writes_in_its_own_thread_unless_somebody_writes(path: 
 GREEDY = """
 import sys, time
 from pathlib import Path
-from holdbeat.store.sqlite.log_growth import FULL_LOG
-from holdbeat.store.sqlite.open_file import PREALLOCATED_AFTER
 from holdbeat.store.sqlite.processes import WriteLock
 lock = WriteLock(Path(sys.argv[1]), 60)
 while True:
