@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import secrets
 import threading
 from collections.abc import Coroutine
@@ -143,6 +144,26 @@ def job_types() -> list[JobType]:
     ]
 
 
+class _TellingClient(httpx2.Client):
+    """Says which request was not answered in time, and where the server's tasks stood."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
+        super().__init__(**options)
+        self._loop = loop
+
+    def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        try:
+            return super().send(request, **options)
+        except httpx2.TimeoutException as error:
+            output = io.StringIO()
+            for task in asyncio.all_tasks(self._loop):
+                task.print_stack(limit=8, file=output)
+            error.add_note(
+                f"{request.method} {request.url} was not answered. Tasks of the server:\n{output.getvalue()}"
+            )
+            raise
+
+
 class Served:
     """A server with everything in it; `client` speaks to it without a key."""
 
@@ -233,7 +254,7 @@ class Served:
 
     def new_client(self, key: str | None = None, **options: Any) -> httpx2.Client:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=20, trust_env=False, **options)
+        return _TellingClient(self._loop, base_url=self.url, headers=headers, timeout=20, trust_env=False, **options)
 
     # --- what tests do often ------------------------------------------------------------------------------
 
