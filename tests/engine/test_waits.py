@@ -338,3 +338,61 @@ async def test_a_child_that_waits_for_its_parent_cannot_be_waited_for(store_url:
     stored = 3 if through == "another" else 2
     assert value(app.store, "SELECT count(*) FROM jobs") == stored, "what is refused is not stored"
     app.close()
+
+
+@pytest.mark.rule("DEP-04", "WAIT-06")
+@pytest.mark.parametrize("through", ["itself", "another", "its group", "a later member"])
+async def test_a_child_that_waits_for_a_grandparent_that_waits_cannot_be_waited_for(
+    store_url: str, through: str
+) -> None:
+    app = App(store_url, **FAST)
+
+    @app.job
+    async def child() -> int:
+        return 5
+
+    @app.job(retries=0)
+    async def parent(ctx: Context, group: str, grandparent: str) -> int:
+        its_group, members = await app.store.read(load_group, group)
+        upstream: Any = {"its group": its_group, "a later member": members[-1].id}.get(through, grandparent)
+        if through == "another":
+            upstream = await ctx.enqueue(app.with_options(after=[grandparent]).call(child))
+        answer: int = await ctx.run(app.with_options(after=[upstream]).call(child))
+        return answer
+
+    @app.job(retries=0)
+    async def grandparent(ctx: Context) -> int:
+        assert ctx.job is not None
+        answer: int = await ctx.run(parent, group=str(ctx.job.group_id), grandparent=ctx.job.chain_id)
+        return answer
+
+    async with app.running():
+        _, (handle, _) = await app.group([app.call(grandparent), app.call(child)])
+        job = await handle.wait(20)
+    assert job.run is not None and "would wait for the end of" in str(job.run.error)
+    app.close()
+
+
+@pytest.mark.rule("DEP-04", "WAIT-06")
+async def test_a_child_may_wait_for_a_grandparent_that_does_not_wait_for_it(store_url: str) -> None:
+    app = App(store_url, **FAST)
+
+    @app.job
+    async def child() -> int:
+        return 5
+
+    @app.job(retries=0)
+    async def parent(ctx: Context, upstream: str) -> int:
+        answer: int = await ctx.run(app.with_options(after=[upstream]).call(child))
+        return answer
+
+    @app.job(retries=0)
+    async def grandparent(ctx: Context) -> str:
+        assert ctx.job is not None
+        return await ctx.enqueue(parent, upstream=ctx.job.chain_id)
+
+    async with app.running():
+        made = result(await (await app.enqueue(grandparent)).wait(20))
+        await until(lambda: value(app.store, "SELECT count(*) FROM jobs WHERE status = 'COMPLETED'") == 3)
+    assert rows(app.store, f"SELECT count(*) FROM jobs WHERE root_id = '{made}' OR id = '{made}'") == [(2,)]
+    app.close()

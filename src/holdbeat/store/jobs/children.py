@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.submission import Submission
 from holdbeat.store.durable.steps import ChainCall, keep_outcome, lease_gone, lock_lease, outcome_of
 from holdbeat.store.jobs.submit import submit
+from holdbeat.store.reads.children import child_standing
 from holdbeat.store.transaction import Transaction
 
 
@@ -29,7 +31,7 @@ def make_child(tx: Transaction, call: ChildCall) -> str:
     of its children.
     """
     is_held = lock_lease(tx, call)
-    parent = tx.one("SELECT status, group_id FROM jobs WHERE id = :id FOR UPDATE", id=call.job_id)
+    parent = tx.one("SELECT status FROM jobs WHERE id = :id FOR UPDATE", id=call.job_id)
     if not is_held or parent is None or parent[0] != "RUNNING":
         raise lease_gone(call.key)
     outcome = outcome_of(tx, call)
@@ -47,25 +49,57 @@ def make_child(tx: Transaction, call: ChildCall) -> str:
     submission.actor = f"job {call.job_id}"
     child_id = submit(tx, [submission]).jobs[0].id
     if call.is_awaited and submission.own.get("after"):
-        _refuse_circle(tx, child_id, call.root_id, parent[1])
-    keep_outcome(tx, call, {"job_id": child_id})
+        _refuse_circle(tx, child_id, call.root_id)
+    keep_outcome(tx, call, {"job_id": child_id, "is_awaited": call.is_awaited})
     return child_id
 
 
-def _refuse_circle(tx: Transaction, child_id: str, root_id: str, group_id: str | None) -> None:
-    """Refuses a child that can only start when the chain that waits for it has ended."""
+def _refuse_circle(tx: Transaction, child_id: str, root_id: str) -> None:
+    """Refuses a child that can only start when a chain or group has ended that waits for the child."""
+    waiting = _waiting_for(tx, root_id)
     circle = tx.rows(
         "WITH RECURSIVE upstream(id) AS (SELECT upstream_id FROM dependencies WHERE job_id = :child_id "
         "UNION SELECT d.upstream_id FROM upstream JOIN dependencies d ON d.job_id = upstream.id) "
-        "SELECT id FROM upstream WHERE id IN :own",
+        "SELECT id FROM upstream WHERE id IN :waiting",
         child_id=child_id,
-        own=[root_id] if group_id is None else [root_id, group_id],
+        waiting=list(waiting),
     )
     if circle:
-        what = "the job" if circle[0][0] == root_id else "the group of the job"
         raise Invalid(
-            f"The child would wait for the end of {what} that waits for it. Leave that out of after, or submit it with "
-            "ctx.enqueue.",
+            f"The child would wait for the end of {waiting[circle[0][0]]} that waits for it. Leave that out of after, "
+            "or submit it with ctx.enqueue.",
             code="circle",
             field="after",
         )
+
+
+def _waiting_for(tx: Transaction, root_id: str) -> dict[str, str]:
+    """What cannot end before this chain, in words by id: itself, its group, later members of a sequential one, the
+    parent that waits for it in `ctx.run`, and so on upwards."""
+    waiting: dict[str, str] = {}
+    chain: str | None = root_id
+    whose = ""
+    while chain is not None:
+        waiting[chain] = f"the job{whose}"
+        rows = tx.rows(
+            "SELECT g.id, later.id FROM jobs j JOIN job_groups g ON g.id = j.group_id "
+            "LEFT JOIN jobs later ON later.group_id = g.id AND g.mode = 'sequential' AND later.sequence > j.sequence "
+            "WHERE j.id = :id",
+            id=chain,
+        )
+        for group_id, later_id in rows:
+            waiting |= {group_id: f"the group of the job{whose}"}
+            if later_id is not None:
+                waiting[later_id] = f"a later member of the group of the job{whose}"
+        chain, whose = _awaiting_parent(tx, chain), " above"
+    return waiting
+
+
+def _awaiting_parent(tx: Transaction, child_id: str) -> str | None:
+    """The parent whose handler has made this child in order to wait for it, and is not over."""
+    parent_id = tx.column("SELECT parent_id FROM jobs WHERE id = :id", id=child_id)[0]
+    if parent_id is None or child_standing(tx, [parent_id])[parent_id]["is_over"]:
+        return None
+    outcomes = tx.column("SELECT value FROM steps WHERE root_id = :id AND name LIKE '$child:%'", id=parent_id)
+    is_awaited = any(json.loads(text) == {"job_id": child_id, "is_awaited": True} for text in outcomes)
+    return parent_id if is_awaited else None
