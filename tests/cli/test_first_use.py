@@ -153,7 +153,9 @@ def test_a_wrong_name_of_an_app_is_answered_with_the_right_one(tmp_path: Path) -
     assert "Make one there: app = App()." in holdbeat("worker", "empty", code=2).err
 
 
-@pytest.mark.parametrize("words", ["types", "types --json", "version", "stats"])
+@pytest.mark.parametrize(
+    "words", ["types", "types --json", "version", "stats", "--help", "-h", "--version", "jobs --help"]
+)
 def test_output_that_cannot_be_written_is_a_sentence(bare: Command, words: str) -> None:
     full = run(bare.folder, f"$holdbeat {words} > /dev/full")
     assert (full.returncode, full.stderr) == (

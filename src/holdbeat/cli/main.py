@@ -137,6 +137,16 @@ class LazyGroup(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width - 2), line) for name, (_, line) in verbs.items()])
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Output that cannot be written, such as `--help` on a full disk, becomes a sentence and an exit code."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
+                raise
+            click.echo(f"holdbeat: The output could not be written: {error.strerror}.", err=True)
+            sys.exit(1)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Errors of ours become a sentence and an exit code, not a traceback; so does Ctrl-C."""
         try:
@@ -147,11 +157,6 @@ class LazyGroup(click.Group):
             with_a_key = " Name yours with --key, or in HOLDBEAT_KEY." if getattr(error, "status", None) == 401 else ""
             click.echo(f"holdbeat: {error.detail}{with_a_key}", err=True)
             sys.exit(exit_code(error))
-        except OSError as error:
-            if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
-                raise
-            click.echo(f"holdbeat: The output could not be written: {error.strerror}.", err=True)
-            sys.exit(1)
         except KeyboardInterrupt:
             click.echo(err=True)
             sys.exit(INTERRUPTED)
