@@ -46,6 +46,7 @@ def test_the_overview_lists_open_questions(served: Served, page: Page) -> None:
     page.goto(f"{served.url}/")
     card = page.locator(f"#question-{question_id}")
     expect(card.get_by_role("link")).to_have_attribute("href", f"/ui/jobs/{job_id}")
+    expect(page.locator("#held")).to_contain_text("for an answer")
     card.get_by_role("button", name="yes").click()
     expect(card).to_have_count(0)
 

@@ -10,6 +10,7 @@ import click
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.options import JSON, WATCH, example, printing, reaching
 from holdbeat.cli.output import Columns, at, instant, items_table, show_list, shown, span, table
+from holdbeat.domain.waits import counted_waits
 
 
 def _stats(figures: Mapping[str, Any]) -> list[Any]:
@@ -19,6 +20,7 @@ def _stats(figures: Mapping[str, Any]) -> list[Any]:
         "",
         resources_table(figures["resources"]),
         "",
+        f"Waiting, without a slot: {', '.join(counted_waits(figures['waits'])) or 'none'}",
         "Runs of the last hour: " + ", ".join(f"{amount} {status}" for status, amount in runs.items()),
         f"Workers: {figures['workers']}   schedules: {figures['schedules']}   zombies recovered: "
         f"{figures['zombies_recovered']}   stale results: {figures['stale_results']}",

@@ -4,7 +4,7 @@ questions that a handler asks people.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -32,6 +32,26 @@ class WaitKind(StrEnum):
     SIGNAL = "signal"
     CHILD = "child"
     QUESTION = "question"
+
+
+UPSTREAM = "upstream"
+"""What a job waits for that was submitted with `after`, or that is the `then` of a group."""
+_COUNTED = {
+    WaitKind.SLEEP: ("sleeps", "sleep"),
+    WaitKind.SIGNAL: ("waits for a signal", "wait for a signal"),
+    WaitKind.QUESTION: ("waits for an answer", "wait for an answer"),
+    WaitKind.CHILD: ("waits for a child", "wait for a child"),
+    UPSTREAM: ("waits for other jobs", "wait for other jobs"),
+}
+
+
+def counted_waits(counts: Mapping[str, int]) -> list[str]:
+    """Such as `2 sleep`, for each kind of which there is one."""
+    return [
+        f"{counts[kind]:,} {many if counts[kind] > 1 else one}"
+        for kind, (one, many) in _COUNTED.items()
+        if counts[kind]
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,6 +269,10 @@ class Event(TypedDict):
 class Stats(TypedDict):
     jobs: dict[str, int]
     resources: dict[str, JsonObject]
+    waits: Annotated[
+        dict[str, int],
+        Keywords(description="Chains that wait without a slot: sleep, signal, question, child; and upstream."),
+    ]
     runs: dict[str, dict[str, int]]
     workers: int
     zombies_recovered: int

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from holdbeat.domain.attention import AttentionItem
 from holdbeat.domain.timetable import fires_at
 from holdbeat.domain.views import question_json, run_json
+from holdbeat.domain.waits import counted_waits
 from holdbeat.observe.wording import listed
 from holdbeat.operations.system import item_json
 from holdbeat.store.adapter import PersistenceAdapter
@@ -23,6 +24,7 @@ from holdbeat.store.reads.needs_attention import next_schedules
 from holdbeat.store.reads.questions import open_questions
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, Span, minutes_since, spans_since
+from holdbeat.store.reads.waits import wait_counts
 from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.web import charts
@@ -102,6 +104,7 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "idle": [resource for resource in resources if _is_idle(resource)],
         "running": sum(resource["used"] for resource in resources),
         "waiting": sum(resource["waiting"] for resource in resources),
+        "held": counted_waits(wait_counts(tx)),
         "oldest_wait_s": max(oldest, default=None),
         "ended": ended,
         "throughput": charts.throughput(minutes_with_data, ask.zone),

@@ -16,14 +16,16 @@ from holdbeat.domain.job import Hold, Job, RetryPolicy
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import Outcome
 from holdbeat.domain.submission import Submission
-from holdbeat.domain.waits import Wait, WaitKind
+from holdbeat.domain.waits import Wait, WaitKind, counted_waits
 from holdbeat.observe.explain import explain_job
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.jobs.submit import submit, submit_group
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.reads.graph import graph_of
+from holdbeat.store.reads.stats import stats
 from holdbeat.store.reads.upstreams import upstream_results
+from holdbeat.store.reads.waits import wait_counts
 from holdbeat.store.recovery.prune import prune
 from holdbeat.store.running.settle import settle
 from tests.conformance.acts import (
@@ -437,3 +439,27 @@ def test_the_graph_shows_both_directions_and_is_cut_at_its_limit(store: Persiste
         assert not graph.is_cut
     near = store.read_sync(graph_of, top.id, 3)
     assert (len(near.nodes), near.is_cut) == (3, True)
+
+
+@pytest.mark.rule("WAIT-01", "WAIT-06", "DEP-01")
+def test_what_waits_without_a_slot_is_counted_by_what_it_waits_for(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    none = {"sleep": 0, "signal": 0, "question": 0, "child": 0, "upstream": 0}
+    first = enqueue_one(store, not_before=clock.now() + timedelta(hours=2))
+    for _ in range(2):
+        send_after(store, first.id)
+    assert store.read_sync(wait_counts) == {**none, "upstream": 2}
+    sleep, short_sleep = (Outcome.continued((Wait(WaitKind.SLEEP, "$sleep", None, s),)) for s in (3600.0, 60.0))
+    signal = Outcome.continued((Wait(WaitKind.SIGNAL, "$signal:go", None, 3600.0, "go", 1),))
+    child = Outcome.continued((Wait(WaitKind.CHILD, "$child:noop", name=first.id),))
+    for outcome in (sleep, short_sleep, signal, signal, child):
+        enqueue_one(store)
+        settle_as(store, claim_one(store), outcome)
+    expected = {**none, "sleep": 2, "signal": 2, "child": 1, "upstream": 2}
+    assert store.read_sync(wait_counts) == store.read_sync(stats)["waits"] == expected
+    assert counted_waits(expected) == ["2 sleep", "2 wait for a signal", "1 waits for a child", "2 wait for other jobs"]
+    clock.advance(61)
+    assert store.read_sync(wait_counts) == {**expected, "sleep": 1}, "it waits for a slot now"
+    cancel(store, first.id)
+    assert store.read_sync(wait_counts) == {**expected, "sleep": 1, "upstream": 0}

@@ -48,6 +48,7 @@ def test_an_empty_store_has_nothing_but_its_listed_resources(open_store: OpenSto
             "total": 0,
         },
         "resources": {"default": {"slots": 1, **none}, "http": {"slots": 16, **none}},
+        "waits": {"sleep": 0, "signal": 0, "question": 0, "child": 0, "upstream": 0},
         "runs": {"last_hour": {"COMPLETED": 0, "FAILED": 0, "SKIPPED": 0, "CONTINUED": 0}},
         "workers": 0,
         "zombies_recovered": 0,

@@ -15,6 +15,7 @@ from holdbeat.domain.run import RunStatus
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.rare_events import event_counts
 from holdbeat.store.reads.rows import READY_SINCE
+from holdbeat.store.reads.waits import wait_counts
 from holdbeat.store.reads.workers import alive
 from holdbeat.store.transaction import Row, Transaction
 
@@ -32,11 +33,12 @@ _ENDED_TYPES = (
 
 
 def stats(tx: Transaction) -> dict[str, Any]:
-    """Counts of jobs, slots, runs of the last hour, workers, incidents and schedules."""
+    """Counts of jobs, slots, waits, runs of the last hour, workers, incidents and schedules."""
     counted = event_counts(tx)
     return {
         "jobs": job_counts(tx),
         "resources": resource_stats(tx),
+        "waits": wait_counts(tx),
         "runs": {"last_hour": runs_since(tx, tx.now - timedelta(hours=1))},
         "workers": count_workers(tx),
         "zombies_recovered": counted[events.ZOMBIE_FOUND],

@@ -1,0 +1,28 @@
+"""How many chains wait for something else than a slot, and for what."""
+
+from __future__ import annotations
+
+from holdbeat.domain.waits import UPSTREAM, WaitKind
+from holdbeat.store.transaction import Transaction
+
+
+def wait_counts(tx: Transaction) -> dict[str, int]:
+    """Chains by what their handlers wait for, and jobs that wait for others; of many as they were a few seconds ago."""
+    return tx.terms.counts.get("waits", lambda: _wait_counts(tx))
+
+
+def _wait_counts(tx: Transaction) -> tuple[dict[str, int], int]:
+    counts = dict.fromkeys((*map(str, WaitKind), UPSTREAM), 0)
+    # A chain that waits has a job before it: that index has no other jobs than these, retries and what runs.
+    for kind, amount in tx.rows(
+        "SELECT waits -> 0 ->> 'kind', count(*) FROM jobs INDEXED BY jobs_chain WHERE root_id IS NOT NULL "
+        "AND status IN ('QUEUED', 'RUNNING') AND status = 'QUEUED' AND hold IN (1, 4) AND waits IS NOT NULL "
+        "AND (not_before IS NULL OR not_before > :now) GROUP BY 1",
+        now=tx.now,
+    ):
+        counts[kind] = int(amount)
+    counts[UPSTREAM] = tx.count(
+        "SELECT count(DISTINCT d.job_id) FROM dependencies d JOIN jobs j ON j.id = d.job_id "
+        "WHERE d.met_at IS NULL AND j.status = 'QUEUED'"
+    )
+    return counts, sum(counts.values())
