@@ -255,16 +255,16 @@ class OverlapDecision:
 def overlap(policy: Overlap, has_begun: bool, has_queued: bool) -> OverlapDecision:
     """Decides about a due time while earlier jobs of its schedule are unfinished.
 
-    `has_begun` includes cancelled work whose handler has not ended, and chains whose handler sleeps or waits;
-    `has_queued` any other job that waits, retries and gated ones included.
+    `has_begun` includes cancelled work whose handler has not ended, and chains whose handler sleeps or waits, or whose
+    run failed and is tried again; `has_queued` any other job that waits, gated ones included.
     """
     if policy is Overlap.ALLOW or not (has_begun or has_queued):
         return OverlapDecision(OverlapAction.FIRE)
     if policy is Overlap.SKIP:
-        state = "running" if has_begun else "queued"
-        return OverlapDecision(OverlapAction.SKIP, f"the job of an earlier due time is still {state} (overlap: skip)")
+        state = "has not ended" if has_begun else "is still queued"
+        return OverlapDecision(OverlapAction.SKIP, f"the job of an earlier due time {state} (overlap: skip)")
     if policy is Overlap.QUEUE_ONE:
         if has_queued:
             return OverlapDecision(OverlapAction.SKIP, "one job is waiting already (overlap: queue_one)")
-        return OverlapDecision(OverlapAction.FIRE_GATED, "waits for the running job (overlap: queue_one)")
+        return OverlapDecision(OverlapAction.FIRE_GATED, "waits for the unfinished job (overlap: queue_one)")
     return OverlapDecision(OverlapAction.CANCEL_PREVIOUS, "replaces the unfinished job (overlap: cancel_previous)")

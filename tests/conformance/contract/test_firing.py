@@ -199,7 +199,7 @@ def test_overlap_skip_records_and_drops(store: PersistenceAdapter, clock: Manual
     assert fire(store).fired == 1
     assert [status for _, status in verdicts(store, schedule)] == ["fired", "skipped", "skipped", "fired"]
     reasons = [occurrence.reason or "" for occurrence in occurrences(store, schedule)]
-    assert "queued" in reasons[1] and "running" in reasons[2]
+    assert "queued" in reasons[1] and "has not ended" in reasons[2]
     assert len(events_of(store, "schedule.skipped")) == 2
 
 
@@ -250,6 +250,27 @@ def test_overlap_queue_one_keeps_one_waiting_behind_a_chain_that_sleeps(
     assert again.retry_of == asleep.id and claim_all(store) == []
     assert again.id in store.read_sync(explain_job, waiting.id)["summary"]
     cancel(store, again.id)
+    assert job_of_claim(claim_one(store)).id == waiting.id
+
+
+@pytest.mark.rule("TIME-11")
+def test_overlap_queue_one_keeps_one_waiting_behind_a_failed_job_that_is_tried_again(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    schedule = make(store, overlap="queue_one", retry_policy={"max_attempts": 1, "base_delay_s": 600})
+    clock.advance(60)
+    fire(store)
+    fail(store, claim_one(store))
+    clock.advance(60)
+    assert fire(store).fired == 1, "as it does if the job fails after this due time"
+    clock.advance(60)
+    assert fire(store).left_out == 1
+    retry, waiting = jobs_of(store, schedule)[1:]
+    assert waiting.hold is Hold.OVERLAPPED and claim_all(store) == []
+    clock.advance(600)
+    (again,) = claim_all(store)
+    assert job_of_claim(again).id == retry.id
+    complete(store, again)
     assert job_of_claim(claim_one(store)).id == waiting.id
 
 

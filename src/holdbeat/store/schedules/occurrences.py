@@ -90,7 +90,7 @@ class InFlight:
 
     running: list[str] = field(default_factory=list)
     continuing: list[str] = field(default_factory=list)
-    """Their handler sleeps or waits: they have begun, and go on when the wait is over."""
+    """Their chain has begun and goes on: when a wait of its handler is over, or as the retry of a run that failed."""
     queued: list[str] = field(default_factory=list)
     gated: list[str] = field(default_factory=list)
     """Made, but waiting until the others have ended."""
@@ -139,7 +139,7 @@ def in_flight(tx: Transaction, schedule_ids: Sequence[str]) -> dict[str, InFligh
         flight = flights[schedule_id]
         if status == "RUNNING":
             flight.running.append(job_id)
-        elif retry_kind == "continue":
+        elif retry_kind in ("continue", "auto"):
             flight.continuing.append(job_id)
         elif hold == Hold.OVERLAPPED:
             flight.gated.append(job_id)
