@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdbeat.domain.job import JobStatus
+from holdbeat.domain.job import Job, JobStatus
 from holdbeat.observe.explain_reservation import explain_reservation
 from holdbeat.observe.explain_running import chain_reasons, explain_ended, explain_running
 from holdbeat.observe.explain_schedule import explain_schedule
 from holdbeat.observe.explain_waiting import explain_waiting
+from holdbeat.observe.wording import reason
+from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.transaction import Transaction
 
@@ -26,12 +28,30 @@ def explain_job(tx: Transaction, job_id: str) -> dict[str, Any]:
     running one how it is doing; of one that has ended its cause and what followed. The chain of retries comes last.
     """
     job = load_job(tx, job_id)
-    match job.status:
-        case JobStatus.QUEUED:
-            explanation = explain_waiting(tx, job)
-        case JobStatus.RUNNING:
-            explanation = explain_running(tx, job)
-        case _:
-            explanation = explain_ended(tx, job)
+    explanation = _explain_one(tx, job)
+    if job.retried_by is not None:
+        _add_newest(tx, job, explanation)
     explanation["reasons"] += chain_reasons(tx, job)
     return explanation
+
+
+def _explain_one(tx: Transaction, job: Job) -> dict[str, Any]:
+    match job.status:
+        case JobStatus.QUEUED:
+            return explain_waiting(tx, job)
+        case JobStatus.RUNNING:
+            return explain_running(tx, job)
+        case _:
+            return explain_ended(tx, job)
+
+
+def _add_newest(tx: Transaction, job: Job, explanation: dict[str, Any]) -> None:
+    """How the chain stands now, where the job that followed is not its newest: people have the id of the first."""
+    tip_id = tip_of(tx, job.id)
+    if tip_id in (job.id, job.retried_by):
+        return
+    tip = load_job(tx, tip_id)
+    has_ended = tip.status.is_terminal
+    detail = f"The chain {'has ended' if has_ended else 'goes on'}: {_explain_one(tx, tip)['summary']}"
+    explanation["summary"] += f" {detail}"
+    explanation["reasons"].append(reason("newest", detail, job_id=tip.id, status=tip.status))

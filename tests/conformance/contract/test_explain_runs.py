@@ -56,6 +56,26 @@ def test_a_running_job_without_a_lease_waits_for_recovery(store: PersistenceAdap
     assert "recovery" in only(answer, "no_lease")["detail"] and "recovery" in answer["summary"]
 
 
+@pytest.mark.rule("WAIT-01", "WAIT-08", "STEP-05")
+def test_the_first_job_of_a_long_chain_says_how_the_chain_stands_now(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    signal = Outcome.continued((Wait(WaitKind.SIGNAL, "$signal:go", name="go", number=1),))
+    first = enqueue_one(store, retry_policy=RetryPolicy(max_attempts=2, base_delay_s=0))
+    fail(store, claim_one(store))
+    assert "newest" not in codes(explained(store, first.id)), "the retry is named already"
+    settle_as(store, claim_one(store), signal)
+    waits = only(explained(store, first.id), "newest")
+    tip = store.read_sync(tip_of, first.id)
+    assert waits["job_id"] == tip and "waits for the signal 'go'" in waits["detail"]
+    assert waits["detail"].startswith(f"The chain goes on: Job {tip} waits.")
+    assert explained(store, first.id)["summary"].endswith(waits["detail"])
+    change(store, "UPDATE jobs SET hold = 0 WHERE id = :id", id=tip)
+    complete(store, claim_one(store))
+    ended = only(explained(store, first.id), "newest")
+    assert ended["detail"].startswith(f"The chain has ended: Job {tip} completed")
+
+
 def test_progress_is_part_of_the_answer(store: PersistenceAdapter, clock: ManualClock) -> None:
     job = enqueue_one(store)
     taken = claim_one(store)
