@@ -87,3 +87,21 @@ def test_the_timeline_opens_at_now_on_a_phone_and_its_legend_stays_with_its_word
         assert words["height"] < 30 and swatch["x"] < words["x"] + 2
     assert complaints == []
     context.close()
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_on_a_phone_no_button_lies_on_the_state_of_the_connection(
+    served: Served, browser: Browser, complaints: Complaints, width: int
+) -> None:
+    job = served.run_job("fail_for_good")
+    context = browser.new_context(viewport={"width": width, "height": 740}, is_mobile=True, has_touch=True)
+    phone = context.new_page()
+    complaints.listen_to(phone)
+    phone.goto(f"{served.url}/ui/jobs/{job['id']}")
+    pulse, button = phone.locator("[data-pulse]"), phone.get_by_role("button", name="Run again").first
+    expect(pulse).to_contain_text("Live")
+    words, again = pulse.bounding_box(), button.bounding_box()
+    assert words is not None and again is not None
+    assert words["y"] + words["height"] <= again["y"] or again["x"] + again["width"] <= words["x"]
+    assert complaints == []
+    context.close()
