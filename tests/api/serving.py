@@ -100,9 +100,14 @@ async def chat(ctx: Context, lines: int, gate: str) -> None:
     ctx.log("last")
 
 
-async def asks(ctx: Context) -> str:
-    answer: str = await ctx.ask("Send the draft?", choices=["yes", "no", "later"])
-    return answer
+async def asks(ctx: Context, schema: dict[str, Any] | None = None) -> Any:
+    if schema is not None:
+        return await ctx.ask("How shall it go out?", schema=schema)
+    return await ctx.ask("Send the draft?", choices=["yes", "no", "later"])
+
+
+async def has_child(ctx: Context) -> Any:
+    return await ctx.run("asks")
 
 
 async def stepped(ctx: Context, gate: str | None = None) -> str:
@@ -137,6 +142,7 @@ def job_types() -> list[JobType]:
         JobType.from_function(draw),
         JobType.from_function(chat),
         JobType.from_function(asks, retries=0),
+        JobType.from_function(has_child, retries=0),
         JobType.from_function(stepped),
         JobType.from_function(echo, "story"),
         http_job_type(outbound),

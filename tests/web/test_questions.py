@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -9,8 +11,8 @@ from tests.api.serving import Served
 from tests.waiting import eventually
 
 
-def ask(served: Served) -> tuple[str, str]:
-    job_id = served.submit("asks", {})["id"]
+def ask(served: Served, schema: dict[str, Any] | None = None) -> tuple[str, str]:
+    job_id = served.submit("asks", {} if schema is None else {"schema": schema})["id"]
     questions = eventually(
         lambda: [q for q in served.client.get("/api/questions").json()["items"] if q["job_id"] == job_id]
     )
@@ -63,3 +65,31 @@ def test_the_queue_says_that_a_job_waits_for_an_answer_and_offers_no_start_witho
     expect(page.locator("#chain")).to_contain_text("waits for an answer")
     expect(page.get_by_role("button", name="Start without delay")).to_have_count(0)
     served.client.post(f"/api/questions/{question_id}/answer", json={"answer": "yes"}).raise_for_status()
+
+
+@pytest.mark.rule("WAIT-05")
+@pytest.mark.parametrize(
+    ("schema", "label", "answer"),
+    [({"type": "boolean"}, "No", False), ({"enum": ["post", 2]}, "2", 2), ({"enum": ["post", 2]}, "post", "post")],
+)
+def test_a_question_with_a_few_answers_has_a_button_for_each(
+    served: Served, page: Page, schema: dict[str, Any], label: str, answer: object
+) -> None:
+    job_id, question_id = ask(served, schema)
+    page.goto(f"{served.url}/ui/jobs/{job_id}")
+    card = page.locator(f"#question-{question_id}")
+    card.get_by_role("button", name=label, exact=True).click()
+    expect(card).to_have_count(0)
+    following = served.client.get(f"/api/jobs/{job_id}").json()["continued_by"]
+    assert served.wait_for(following)["run"]["result"] == answer
+
+
+@pytest.mark.rule("WAIT-05")
+def test_a_question_that_takes_json_says_what_fits(served: Served, page: Page) -> None:
+    job_id, question_id = ask(served, {"type": "object", "required": ["to"]})
+    page.goto(f"{served.url}/ui/jobs/{job_id}")
+    card = page.locator(f"#question-{question_id}")
+    expect(card).to_contain_text('JSON that fits {"required": ["to"], "type": "object"}')
+    card.get_by_label("Answer").fill('{"to": "ann"}')
+    card.get_by_role("button", name="Answer").click()
+    expect(card).to_have_count(0)
