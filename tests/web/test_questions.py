@@ -93,3 +93,14 @@ def test_a_question_that_takes_json_says_what_fits(served: Served, page: Page) -
     card.get_by_label("Answer").fill('{"to": "ann"}')
     card.get_by_role("button", name="Answer").click()
     expect(card).to_have_count(0)
+
+
+@pytest.mark.rule("WAIT-07", "WAIT-08")
+def test_a_child_that_waits_is_one_line_of_the_page_of_its_parent(served: Served, page: Page) -> None:
+    parent = served.submit("has_child", {})["id"]
+    child = eventually(
+        lambda: [job for job in served.client.get(f"/api/jobs?parent_id={parent}").json()["items"] if job["waits_for"]]
+    )[0]
+    page.goto(f"{served.url}/ui/jobs/{parent}")
+    expect(page.locator("#children li")).to_have_count(1)
+    expect(page.locator("#children a")).to_have_attribute("href", f"/ui/jobs/{child['id']}")

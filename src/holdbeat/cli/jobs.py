@@ -67,8 +67,10 @@ def show_job(
     def fetch() -> dict[str, Any]:
         job: dict[str, Any] = dict(backend.get_job(job_id))
         children = backend.list_jobs(parent_id=job["root_id"], limit=CHILDREN_SHOWN)["items"]
-        if children:
-            job["children"] = [{name: child[name] for name in ("id", "type", "status")} for child in children]
+        # Of each child the newest job of its chain.
+        tips = [child for child in children if child["continued_by"] is None and child["retried_by"] is None]
+        if tips:
+            job["children"] = [{name: child[name] for name in ("id", "type", "status")} for child in tips]
         steps = backend.list_steps(job_id)["items"]
         if steps:
             job["steps"] = [f"{step['name']} ({step['duration_s']:.3g} s)" for step in steps]

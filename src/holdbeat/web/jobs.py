@@ -90,7 +90,7 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
     template = find_template(tx, job.template_id) if job.template_id else None
     status = job.status
     view = job_json(job)
-    children = list_jobs(tx, {"parent_id": job.chain_id}, limit=CHILDREN_SHOWN)
+    children = list_jobs(tx, {"parent_id": job.chain_id}, limit=CHILDREN_SHOWN, only_tips=True)
     events = [event_json(logged.event) for logged in events_of_job(tx, job.id, 200)]
     return {
         "title": view["title"],
