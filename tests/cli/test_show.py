@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdbeat.cli.job_tables import job_fields, jobs_table
+from holdbeat.cli.job_tables import job_fields, jobs_table, queue_table
 from holdbeat.cli.output import Table
 
 
@@ -30,6 +30,19 @@ def note_of(**fields: Any) -> str:
     empty = dict.fromkeys(("id", "type", "title", "resource", "created_at", "finished_at", "run", "progress"))
     job = {**empty, "status": "QUEUED", "priority": 0, "attempt": 0, "open_steps": [], **fields}
     return jobs_table([job]).rows[0][-1]
+
+
+@pytest.mark.rule("WAIT-01")
+def test_the_queue_says_what_a_chain_waits_for_and_which_rule_keeps_others_back() -> None:
+    empty = dict.fromkeys(("id", "type", "title", "priority", "resource", "created_at", "waits_for"))
+    wait = {"kind": "signal", "name": "approved", "number": 1, "until": None}
+    items = [
+        {**empty, "blocked_by": ["waiting", "paused"], "waits_for": wait},
+        {**empty, "blocked_by": ["resource_full"]},
+    ]
+    drawn = queue_table({"items": items, "paused": []})[0]
+    assert isinstance(drawn, Table)
+    assert [row[-1] for row in drawn.rows] == ["signal approved, paused", "resource_full"]
 
 
 PROGRESS = {"fraction": 0.4, "message": "chapter 2", "at": "2026-11-16T05:00:00.000Z"}

@@ -104,6 +104,12 @@ def pause_lines(pauses: Sequence[Mapping[str, Any]]) -> list[Drawn]:
     return [pause_line(pause, f"since {instant(pause['paused_at'])}") for pause in pauses]
 
 
+def _waits(job: Mapping[str, Any]) -> str:
+    """What keeps a waiting job back; of a chain, what its handler waits for."""
+    wait = job["waits_for"]
+    return ", ".join(wait_line(wait) if code == "waiting" and wait else str(code) for code in job["blocked_by"])
+
+
 def queue_table(queue: Mapping[str, Any]) -> list[Drawn]:
     rows = [
         (
@@ -114,7 +120,7 @@ def queue_table(queue: Mapping[str, Any]) -> list[Drawn]:
             job["priority"],
             job["resource"],
             instant(job["created_at"]),
-            ", ".join(job["blocked_by"]),
+            _waits(job),
         )
         for number, job in enumerate(queue["items"], 1)
     ]
