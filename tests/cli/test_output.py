@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from holdbeat.cli.main import EXIT_CODES_TEXT, SECTIONS
 from holdbeat.cli.output import escaped_json, without_controls
+from holdbeat.domain.clock import SystemClock
 from tests.cli.command import Command
-from tests.cli.conftest import Server
+from tests.cli.conftest import Server, announce
+from tests.conformance.acts import open_at
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
@@ -68,6 +71,19 @@ def test_nothing_that_controls_a_terminal_reaches_it(server: Server) -> None:
     assert "red" in drawn and "\x1b[2J" not in drawn and "\x9b" not in drawn
     assert without_controls("one\n\x1b[2Jtwo\ttabs") == "one\n\\x1b[2Jtwo\\ttabs"
     assert escaped_json('{\n "a": "\x9b ü"\n}') == '{\n "a": "\\u009b ü"\n}'
+
+
+@pytest.mark.rule("OPS-01", "QUE-06")
+def test_a_verb_that_waited_for_a_store_also_waits_for_its_job_types(tmp_path: Path) -> None:
+    holdbeat = Command(tmp_path)
+    asked = holdbeat.start("types", "--json")
+    assert asked.stderr is not None
+    assert "waiting up to 5 s" in asked.stderr.readline()
+    open_at(holdbeat.store, clock=SystemClock()).close()
+    time.sleep(0.7)
+    announce(holdbeat.store)
+    out, _ = asked.communicate(timeout=60)
+    assert asked.returncode == 0 and '"story"' in out
 
 
 @pytest.mark.rule("OPS-01")

@@ -59,16 +59,32 @@ def reached(
 
 
 def _open_store(composition: Any, settings: Any) -> Any:
-    """Opens the store; one that is not there yet may be about to be created by a server that was just started."""
+    """Opens the store; one that is not there yet may be about to be created by a server that was just started.
+
+    That server announces its job types right after, and they are waited for, too.
+    """
     waited_s = 0.0
     while True:
         try:
-            return composition.open_store(settings)
+            opened = composition.open_store(settings)
+            break
         except StoreRefused as error:
             if error.code != "store_missing" or waited_s >= STORE_WAIT_S:
                 raise
         if not waited_s:
             click.echo(f"There is no store yet; waiting up to {STORE_WAIT_S:g} s for a server to create it.", err=True)
+        time.sleep(0.1)
+        waited_s += 0.1
+    if waited_s:
+        _await_types(opened)
+    return opened
+
+
+def _await_types(store: Any) -> None:
+    from holdbeat.store.queue.job_types import some_type_names
+
+    waited_s = 0.0
+    while waited_s < STORE_WAIT_S and not store.read_sync(some_type_names, 1):
         time.sleep(0.1)
         waited_s += 0.1
 
