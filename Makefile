@@ -76,8 +76,7 @@ format: setup ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format .
 
-generate: setup ## write everything that is made from the code: the blocking client and the pages of reference
-	$(BIN)/python -m tools.unasync
+generate: setup ## write everything that is made from the code: the pages of reference and the picture of the states
 	$(BIN)/python -m tools.write_reference
 	$(BIN)/python -m tools.draw_states
 
@@ -85,7 +84,6 @@ save-store: setup ## keep a store of the newest schema for upgrade tests, after 
 	$(BIN)/python -m tests.conformance.saved_stores
 
 verify: setup ## fail if `make generate` would change something
-	$(BIN)/python -m tools.unasync --check
 	$(BIN)/python -m tools.write_reference --check
 	$(BIN)/python -m tools.draw_states --check
 

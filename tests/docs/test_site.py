@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdbeat import App, AsyncClient, Client, Context, JobHandle, testing
-from holdbeat.client.asynchronous.client import AsyncEndpoints
-from holdbeat.client.blocking.client import Endpoints
+from holdbeat.client.async_client import AsyncEndpoints
+from holdbeat.client.blocking_client import Endpoints
 from tests.docs.pages import ROOT
 from tools import build_docs
 

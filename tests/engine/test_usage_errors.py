@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdbeat import App, Client
-from holdbeat.client.asynchronous.client import AsyncClient
+from holdbeat.client.async_client import AsyncClient
 from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.errors import Conflict, Invalid, Unavailable
 from holdbeat.domain.job import RetryPolicy

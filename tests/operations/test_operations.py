@@ -169,7 +169,6 @@ def test_every_method_of_the_client_is_an_operation_with_the_same_arguments() ->
         "call",
         "fetch",
         "messages",
-        "deadline",
         "close",
         "url",
         "submit",

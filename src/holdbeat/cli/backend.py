@@ -17,7 +17,7 @@ from holdbeat.domain.errors import StoreRefused
 from holdbeat.domain.traceparent import valid_traceparent
 
 if TYPE_CHECKING:
-    from holdbeat.client.blocking.client import Client, Endpoints, Schedules
+    from holdbeat.client.blocking_client import Client, Endpoints, Schedules
 
     Backend = Client
     ScheduleBackend = Schedules | Endpoints
@@ -42,7 +42,7 @@ def reached(
     traceparent = valid_traceparent(os.environ.get("TRACEPARENT"))
     backend: Backend
     if server is not None:
-        from holdbeat.client.blocking.client import Client
+        from holdbeat.client.blocking_client import Client
 
         _check_address(server)
         backend = Client(server, key=key, traceparent=traceparent)

@@ -6,8 +6,8 @@
         job = client.submit("story", {"prompt": "a fox"}, priority=5)
         done = client.wait_job(job["id"])
 
-Methods that send one request are declared once for both (`method.py`). The rest of `Client` is made from that of
-`AsyncClient` (`python -m tools.unasync`).
+Methods that send one request are declared once for both (`method.py`). The others of `Client` are those of
+`AsyncClient`, run without an event loop (`blocking_client.py`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from holdbeat.client.problem import ProblemError
 
 if TYPE_CHECKING:
-    from holdbeat.client.asynchronous.client import AsyncClient
-    from holdbeat.client.blocking.client import Client
+    from holdbeat.client.async_client import AsyncClient
+    from holdbeat.client.blocking_client import Client
 
 __all__ = ["AsyncClient", "Client", "ProblemError"]
 
-_HOMES = {"AsyncClient": "holdbeat.client.asynchronous.client", "Client": "holdbeat.client.blocking.client"}
+_HOMES = {"AsyncClient": "holdbeat.client.async_client", "Client": "holdbeat.client.blocking_client"}
 
 
 def __getattr__(name: str) -> Any:

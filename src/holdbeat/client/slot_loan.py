@@ -170,6 +170,6 @@ class SlotLoan:
 
 def remote_slot(url: str, key: str | None, resource: str, *, ttl_s: float, wait_s: float | None) -> SlotLoan:
     """A slot that a server lends."""
-    from holdbeat.client.asynchronous.client import AsyncClient
+    from holdbeat.client.async_client import AsyncClient
 
     return SlotLoan(lambda: AsyncClient(url, key=key), resource, ttl_s=ttl_s, wait_s=wait_s)

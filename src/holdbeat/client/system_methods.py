@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdbeat.client.method import calls, segment, sent, written_once
+from holdbeat.client.slot_loan import SlotLoan, remote_slot
 from holdbeat.schemas.base import Items, JsonObject, Page
 from holdbeat.schemas.jobs import Explanation, LogLine
 from holdbeat.schemas.limits import Limit
@@ -77,6 +78,10 @@ class SystemMethods:
         """Reads what the handler of a direct request emitted."""
 
     # --- slots to borrow ----------------------------------------------------------------------------------
+
+    def slot(self: Any, resource: str, *, ttl_s: float = 60, wait_s: float | None = None) -> SlotLoan:
+        """A slot of the resource for work of your own, held while a `with` or `async with` block runs."""
+        return remote_slot(self.url, self._key, resource, ttl_s=ttl_s, wait_s=wait_s)
 
     @calls("POST", "/api/reservations", timeout_s=None)
     def reserve_slot(self, resource: str, *, ttl_s: float | None = None, wait_s: float | None = None) -> BorrowedSlot:

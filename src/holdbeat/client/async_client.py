@@ -1,49 +1,47 @@
-# Made from asynchronous/client.py by tools/unasync.py: change that one, then run `python -m tools.unasync`.
 """The whole client: the methods that send one request each, and what takes more than that."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
-from holdbeat.client.blocking.transport import Transport
 from holdbeat.client.job_methods import JobMethods
 from holdbeat.client.messages import COMMENT, Message
-from holdbeat.client.method import Caller, segment
+from holdbeat.client.method import AsyncCaller, segment
 from holdbeat.client.schedule_methods import EndpointMethods, ScheduleMethods
-from holdbeat.client.slot_loan import SlotLoan, remote_slot
 from holdbeat.client.system_methods import SystemMethods, direct_body
+from holdbeat.client.transport import AsyncTransport
 from holdbeat.schemas.jobs import TERMINAL, Job, LogLine
 from holdbeat.schemas.schedules import Schedule
 from holdbeat.schemas.system import Chunk, Event
 
 
-class Namespace(Caller):
+class AsyncNamespace(AsyncCaller):
     """Methods whose paths are under one path."""
 
     base_path: str
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    def _call(self, verb: str, path: str, **options: Any) -> Any:
-        return self._transport.call(verb, self.base_path + path, **options)
+    async def _call(self, verb: str, path: str, **options: Any) -> Any:
+        return await self._transport.call(verb, self.base_path + path, **options)
 
 
-class Schedules(ScheduleMethods[Schedule], Namespace):
+class AsyncSchedules(ScheduleMethods[Schedule], AsyncNamespace):
     """`client.schedules`."""
 
     base_path = "/api/schedules"
 
 
-class Endpoints(EndpointMethods, Namespace):
+class AsyncEndpoints(EndpointMethods, AsyncNamespace):
     """`client.endpoints`."""
 
     base_path = "/api/endpoints"
 
 
-class Client(JobMethods, SystemMethods, Transport):
+class AsyncClient(JobMethods, SystemMethods, AsyncTransport):
     """The API of a server as methods. `url` and `key` default to HOLDBEAT_SERVER and HOLDBEAT_KEY.
 
     Answers are dictionaries as the API sends them. A refusal raises ProblemError, a server that cannot be reached
@@ -51,35 +49,35 @@ class Client(JobMethods, SystemMethods, Transport):
     """
 
     @property
-    def schedules(self) -> Schedules:
+    def schedules(self) -> AsyncSchedules:
         """The methods for schedules."""
-        return Schedules(self)
+        return AsyncSchedules(self)
 
     @property
-    def endpoints(self) -> Endpoints:
+    def endpoints(self) -> AsyncEndpoints:
         """The methods for endpoints: HTTP calls with a schedule."""
-        return Endpoints(self)
+        return AsyncEndpoints(self)
 
-    def __enter__(self) -> Client:
+    async def __aenter__(self) -> AsyncClient:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     # --- jobs ---------------------------------------------------------------------------------------------
 
-    def wait_job(self, job_id: str, *, timeout_s: float | None = None, with_retries: bool = True) -> Job:
+    async def wait_job(self, job_id: str, *, timeout_s: float | None = None, with_retries: bool = True) -> Job:
         """Waits until the job has ended, and with it every automatic retry; returns the last of them.
 
         Raises TimeoutError when `timeout_s` is over; the job goes on.
         """
-        until = self.deadline(timeout_s)
+        until = self._deadline(timeout_s)
         while True:
             # The job is read after every message, keep-alive comments included, so no single event has to arrive.
-            with closing(self.messages("/api/events", query={"job_id": job_id}, until=until)) as messages:
+            async with aclosing(self.messages("/api/events", query={"job_id": job_id}, until=until)) as messages:
                 try:
-                    for _ in messages:
-                        job = self.get_job(job_id)
+                    async for _ in messages:
+                        job = await self.get_job(job_id)
                         if job["status"] in TERMINAL:
                             break
                 except TimeoutError:
@@ -89,11 +87,11 @@ class Client(JobMethods, SystemMethods, Transport):
                 return job
             job_id = following
 
-    def follow_logs(self, job_id: str, *, after: int = 0) -> Generator[LogLine, None, None]:
+    def follow_logs(self, job_id: str, *, after: int = 0) -> AsyncGenerator[LogLine, None]:
         """Yields lines of the log as they are written, each once, until the run has ended."""
         return self._follow(f"/api/jobs/{segment(job_id)}/logs", "log", after)
 
-    def follow_chunks(self, job_id: str, *, after: int = 0) -> Generator[Chunk, None, None]:
+    def follow_chunks(self, job_id: str, *, after: int = 0) -> AsyncGenerator[Chunk, None]:
         """Yields what the handler of a job emits, as it does so, until the run has ended."""
         return self._follow(f"/api/jobs/{segment(job_id)}/chunks", "chunk", after)
 
@@ -106,33 +104,29 @@ class Client(JobMethods, SystemMethods, Transport):
         *,
         wait_s: float | None = None,
         preempt: bool = False,
-    ) -> Generator[Message, None, None]:
+    ) -> AsyncGenerator[Message, None]:
         """Runs a job type in the next free slot, and yields what happens: messages with `event` and `data`.
 
         The events are `waiting`, `granted`, `progress`, `chunk`, and last `result`. A failure raises ProblemError.
         """
         return self.one_stream(f"/api/direct/{segment(type)}", direct_body(params, wait_s, preempt))
 
-    def follow_reservation_chunks(self, reservation_id: str, *, after: int = 0) -> Generator[Chunk, None, None]:
+    def follow_reservation_chunks(self, reservation_id: str, *, after: int = 0) -> AsyncGenerator[Chunk, None]:
         """Yields what the handler of a direct request emits, as it does so, until the request has ended."""
         return self._follow(f"/api/reservations/{segment(reservation_id)}/chunks", "chunk", after)
 
-    def slot(self, resource: str, *, ttl_s: float = 60, wait_s: float | None = None) -> SlotLoan:
-        """A slot of the resource for work of your own, held while a `with` or `with` block runs."""
-        return remote_slot(self.url, self._key, resource, ttl_s=ttl_s, wait_s=wait_s)
-
     # --- the state of the whole ---------------------------------------------------------------------------
 
-    def events(
+    async def events(
         self, *, after: str | None = None, name: Sequence[str] | None = None, job_id: str | None = None
-    ) -> Generator[Event, None, None]:
+    ) -> AsyncGenerator[Event, None]:
         """Yields events as they happen, without end; from the beginning of the log with `after="0"`."""
         query = {"after": after, "name": name, "job_id": job_id}
-        with closing(self.messages("/api/events", query=query)) as messages:
-            for message in messages:
+        async with aclosing(self.messages("/api/events", query=query)) as messages:
+            async for message in messages:
                 if message.event != COMMENT:
                     yield message.data
 
-    def metrics(self) -> str:
+    async def metrics(self) -> str:
         """Reads the metrics in the text format of Prometheus."""
-        return (self.fetch("GET", "/metrics")).decode()
+        return (await self.fetch("GET", "/metrics")).decode()

@@ -1,4 +1,3 @@
-# Made from asynchronous/transport.py by tools/unasync.py: change that one, then run `python -m tools.unasync`.
 """Requests to a server: sent again where that is safe, refused with the server's own words.
 
 Guards against doing a thing twice: a request whose answer was lost is sent again only if it changes nothing, or if the
@@ -8,12 +7,12 @@ Retry-After, may always be sent again; what the server refused because nobody is
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
-import time
-from collections.abc import Generator, Mapping
-from contextlib import closing
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import httpx2
@@ -28,7 +27,7 @@ from holdbeat.client.http_forms import (
     unreachable,
 )
 from holdbeat.client.messages import COMMENT, Message, MessageReader
-from holdbeat.client.method import Caller
+from holdbeat.client.method import AsyncCaller
 from holdbeat.client.problem import ProblemError
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Unavailable
@@ -40,7 +39,7 @@ NOT_FOR_WAITING = frozenset({"no_worker", "interrupted"})
 """Codes of a 503 that waiting does not change."""
 
 
-class Transport(Caller):
+class AsyncTransport(AsyncCaller):
     """One server, one key, and the connections to it."""
 
     def __init__(
@@ -51,7 +50,7 @@ class Transport(Caller):
         timeout_s: float = 30.0,
         retries: int = 3,
         traceparent: str | None = None,
-        transport: httpx2.BaseTransport | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         """`traceparent` is sent by a caller that is in no span of OpenTelemetry."""
         self.url = server_url(url)
@@ -61,7 +60,7 @@ class Transport(Caller):
         self._traceparent = traceparent
         self._clock = SystemClock()
         try:
-            self._http = httpx2.Client(
+            self._http = self._connected(
                 base_url=self.url,
                 headers=headers_of(key),
                 timeout=timeout_s,
@@ -72,11 +71,17 @@ class Transport(Caller):
         except httpx2.InvalidURL as error:
             raise Unavailable(f"{self.url!r} is no address of a server: {error}.", code="bad_url") from error
 
-    def close(self) -> None:
-        """Closes the connections to the server."""
-        self._http.close()
+    def _connected(self, **options: Any) -> Any:
+        return httpx2.AsyncClient(**options)
 
-    def call(
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        """Closes the connections to the server."""
+        await self._http.aclose()
+
+    async def call(
         self,
         method: str,
         path: str,
@@ -88,7 +93,7 @@ class Transport(Caller):
         timeout_s: float | None = -1.0,
     ) -> Any:
         """One request and its answer as JSON. A refusal is a ProblemError, a server out of reach Unavailable."""
-        content = self.fetch(
+        content = await self.fetch(
             method,
             path,
             query=query,
@@ -102,7 +107,7 @@ class Transport(Caller):
     _call = call
     """For declared methods: a part of the client has its own, under its path."""
 
-    def fetch(
+    async def fetch(
         self,
         method: str,
         path: str,
@@ -123,7 +128,7 @@ class Transport(Caller):
         while True:
             attempt += 1
             try:
-                response = self._http.request(
+                response = await self._http.request(
                     method,
                     path,
                     params=query_of(query or {}),
@@ -135,7 +140,7 @@ class Transport(Caller):
                 never_sent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
                 if attempt > self._retries or not (is_repeatable or never_sent):
                     raise unreachable(self.url, error) from error
-                self._pause(attempt)
+                await self._pause(attempt)
                 continue
             if response.status_code < 400:
                 return response.content
@@ -144,16 +149,16 @@ class Transport(Caller):
             may_retry = problem.status == 503 and retry_after_s is not None and problem.code not in NOT_FOR_WAITING
             if not may_retry or attempt > self._retries:
                 raise problem
-            self._pause(attempt, retry_after_s or 0.0)
+            await self._pause(attempt, retry_after_s or 0.0)
 
-    def messages(
+    async def messages(
         self,
         path: str,
         *,
         query: Mapping[str, Any] | None = None,
         last_id: str | None = None,
         until: float | None = None,
-    ) -> Generator[Message, None, None]:
+    ) -> AsyncGenerator[Message, None]:
         """A stream of messages, comments included, taken up where it was cut off (API-04).
 
         `until` is an instant of the monotonic clock, after which it is a TimeoutError.
@@ -166,13 +171,13 @@ class Transport(Caller):
             left_s = SILENCE_S if until is None else max(0.01, min(SILENCE_S, until - self._clock.monotonic()))
             timeout = httpx2.Timeout(self._timeout_s, read=left_s)
             try:
-                with self._http.stream(
+                async with self._http.stream(
                     "GET", path, params=query_of(query or {}), headers=headers, timeout=timeout
                 ) as response:
                     if response.status_code >= 400:
-                        raise ProblemError.read(response.status_code, response.read())
+                        raise ProblemError.read(response.status_code, await response.aread())
                     reader = MessageReader()
-                    for part in response.iter_raw():
+                    async for part in response.aiter_raw():
                         failures = 0
                         for message in reader.feed(part):
                             if message.id is not None:
@@ -188,18 +193,18 @@ class Transport(Caller):
                     raise
             self._check(until)
             failures += 1
-            self._pause(failures)
+            await self._pause(failures)
 
-    def _follow(self, path: str, event: str, after: int) -> Generator[Any, None, None]:
+    async def _follow(self, path: str, event: str, after: int) -> AsyncGenerator[Any, None]:
         """The data of the messages of this event, until the stream says that it has ended."""
-        with closing(self.messages(path, query={"follow": True, "after": after})) as messages:
-            for message in messages:
+        async with aclosing(self.messages(path, query={"follow": True, "after": after})) as messages:
+            async for message in messages:
                 if message.event == "end":
                     return
                 if message.event == event:
                     yield message.data
 
-    def one_stream(self, path: str, body: Any) -> Generator[Message, None, None]:
+    async def one_stream(self, path: str, body: Any) -> AsyncGenerator[Message, None]:
         """The messages of the answer to one request, which is not sent again; one that is a problem is raised."""
         headers = {
             **trace_headers(self._traceparent),
@@ -209,11 +214,11 @@ class Transport(Caller):
         content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         timeout = httpx2.Timeout(self._timeout_s, read=SILENCE_S)
         try:
-            with self._http.stream("POST", path, content=content, headers=headers, timeout=timeout) as response:
+            async with self._http.stream("POST", path, content=content, headers=headers, timeout=timeout) as response:
                 if response.status_code >= 400:
-                    raise ProblemError.read(response.status_code, response.read())
+                    raise ProblemError.read(response.status_code, await response.aread())
                 reader = MessageReader()
-                for part in response.iter_raw():
+                async for part in response.aiter_raw():
                     for message in reader.feed(part):
                         if message.event == "problem":
                             raise ProblemError.read(message.data["status"], json.dumps(message.data).encode())
@@ -222,7 +227,7 @@ class Transport(Caller):
         except httpx2.TransportError as error:
             raise unreachable(self.url, error) from error
 
-    def deadline(self, timeout_s: float | None) -> float | None:
+    def _deadline(self, timeout_s: float | None) -> float | None:
         """The instant of the monotonic clock at which a wait of so many seconds is over."""
         return None if timeout_s is None else self._clock.monotonic() + timeout_s
 
@@ -230,6 +235,6 @@ class Transport(Caller):
         if until is not None and self._clock.monotonic() >= until:
             raise TimeoutError("it did not happen in time")
 
-    def _pause(self, attempt: int, at_least_s: float = 0.0) -> None:
+    async def _pause(self, attempt: int, at_least_s: float = 0.0) -> None:
         pause_s = random.uniform(0.5, 1.0) * 0.2 * 2 ** (attempt - 1)
-        time.sleep(min(max(pause_s, at_least_s), LONGEST_PAUSE_S))
+        await self._sleep(min(max(pause_s, at_least_s), LONGEST_PAUSE_S))

@@ -1,1 +1,0 @@
-"""The client for programs with an event loop; the source of the blocking one."""
