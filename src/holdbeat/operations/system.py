@@ -111,10 +111,10 @@ def search_events(
     )
     cursors = Cursors("events", dataclasses.asdict(search))
     last = cursors.read(cursor, int)
-    events, following = find_events(tx, search, before=last[0] if last else None, limit=count)
+    page = find_events(tx, search, before=last[0] if last else None, limit=count)
     return {
-        "items": [event_json(event) for event in events],
-        "next_cursor": None if following is None else cursors.write(following),
+        "items": [event_json(event) for event in page.events],
+        "next_cursor": None if page.following is None else cursors.write(page.following),
     }
 
 

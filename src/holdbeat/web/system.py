@@ -6,7 +6,6 @@ import dataclasses
 import platform
 import re
 from collections import Counter
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -21,11 +20,10 @@ from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.usage import usage
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
-from holdbeat.store.reads.event_log import newest_events
-from holdbeat.store.reads.find_events import EventSearch
+from holdbeat.store.reads.find_events import EventSearch, find_events
 from holdbeat.store.reads.lease_holders import SlotHolder, leases_held, occupants
 from holdbeat.store.reads.limit_figures import affinity_counts, limit_figures
-from holdbeat.store.reads.names import ids_called, job_titles
+from holdbeat.store.reads.names import job_titles
 from holdbeat.store.reads.workers import all_workers, live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import PENDING_COUNTED, list_deliveries, pending_to
@@ -35,9 +33,6 @@ from holdbeat.web.request import Ask
 from holdbeat.web.setting_words import MEANINGS
 
 EVENTS_SHOWN = 100
-EVENTS_AT_ONCE = 500
-EVENTS_LOOKED_AT = 20_000
-"""A search looks through so many events before it offers to go on."""
 SCOPES = {
     Scope.READ: "sees everything, changes nothing",
     Scope.WRITE: "submits, cancels, pauses, changes",
@@ -80,23 +75,11 @@ def read_events(tx: Transaction, ask: Ask) -> dict[str, Any]:
     text, actor, period = ask.text("q"), ask.text("actor"), ask.text("period")
     hours = PERIODS_H.get(period or "")
     search = EventSearch(text, actor=actor, since=tx.now - timedelta(hours=hours) if hours else None)
-    named = ids_called(tx, text) if text else set()
     before = _number(ask.text("before"))
-    chosen: list[dict[str, Any]] = []
-    looked_at = 0
-    older = None
-    for event in _newest_first(tx, before):
-        if search.since is not None and event.at < search.since:
-            break
-        looked_at += 1
-        if _is_shown(event, kind) and search.fits(event, named):
-            chosen.append(event_json(event))
-        if len(chosen) == EVENTS_SHOWN or looked_at == EVENTS_LOOKED_AT:
-            older = event.id
-            break
+    page = find_events(tx, search, before=before, limit=EVENTS_SHOWN, is_wanted=lambda event: _is_shown(event, kind))
     return {
-        "events": sentences(tx, chosen),
-        "older": older,
+        "events": sentences(tx, [event_json(event) for event in page.events]),
+        "older": page.following,
         "is_newest": before is None,
         "text": text,
         "actor": actor,
@@ -104,14 +87,8 @@ def read_events(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "periods": [(name, f"Last {name}") for name in PERIODS_H],
         "show": kind,
         "kinds": EVENT_KINDS,
-        "looked_at": looked_at,
+        "looked_at": page.looked_at,
     }
-
-
-def _newest_first(tx: Transaction, before: int | None) -> Iterator[Event]:
-    while page := newest_events(tx, before, EVENTS_AT_ONCE):
-        yield from page
-        before = page[-1].id
 
 
 def _number(text: str | None) -> int | None:

@@ -38,7 +38,7 @@ def ask(store: PersistenceAdapter, name: str, /, *args: Any, by: str | None = No
 
 
 def found(store: PersistenceAdapter, **search: Any) -> list[Event]:
-    return store.read_sync(finding.find_events, EventSearch(**search))[0]
+    return store.read_sync(finding.find_events, EventSearch(**search)).events
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ its cursor goes on where it ended, so that a long search is made of short reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -56,33 +56,50 @@ class EventSearch:
         return any(text in word.lower() for word in words)
 
 
+@dataclass(slots=True)
+class FoundEvents:
+    """A page of what a search finds."""
+
+    events: list[Event] = field(default_factory=list)
+    following: int | None = None
+    """The id before which the next page goes on; None at the end of the log."""
+    looked_at: int = 0
+    """How many Events were looked through."""
+
+
 def find_events(
-    tx: Transaction, search: EventSearch, *, before: int | None = None, limit: int = 50
-) -> tuple[list[Event], int | None]:
-    """A page of what the search finds, and the id before which the next one goes on; None at the end of the log."""
+    tx: Transaction,
+    search: EventSearch,
+    *,
+    before: int | None = None,
+    limit: int = 50,
+    is_wanted: Callable[[Event], bool] = lambda event: True,
+) -> FoundEvents:
+    """A page of what the search finds and `is_wanted` lets through."""
     if search.job_id is not None:
         every = [logged.event for logged in reversed(events_of_job(tx, search.job_id, LOOKED_AT))]
         events = [event for event in every if before is None or (event.id or 0) < before]
-        fitting = [event for event in events if search.fits(event, set())]
-        return fitting[:limit], fitting[limit - 1].id if len(fitting) > limit else None
+        fitting = [event for event in events if search.fits(event, set()) and is_wanted(event)]
+        return FoundEvents(fitting[:limit], fitting[limit - 1].id if len(fitting) > limit else None, len(events))
     named = ids_called(tx, search.text) if search.text else set()
     rare = sorted(set(search.names)) if search.names and set(HOT_EVENTS).isdisjoint(search.names) else None
-    matches: list[Event] = []
-    looked_at = 0
-    while looked_at < LOOKED_AT:
+    found = FoundEvents()
+    while found.looked_at < LOOKED_AT:
         page = newest_rare_events(tx, rare, before, AT_ONCE) if rare else newest_events(tx, before, AT_ONCE)
-        for event in page:
-            before = event.id
-            if search.since is not None and event.at < search.since:
-                return matches, None
-            if search.fits(event, named):
-                matches.append(event)
-                if len(matches) == limit:
-                    return matches, before
         if not page:
-            return matches, None
-        looked_at += len(page)
-    return matches, before
+            found.following = None
+            break
+        for event in page:
+            if search.since is not None and event.at < search.since:
+                found.following = None
+                return found
+            found.looked_at += 1
+            found.following = before = event.id
+            if search.fits(event, named) and is_wanted(event):
+                found.events.append(event)
+                if len(found.events) == limit:
+                    return found
+    return found
 
 
 def _actor(event: Event) -> str:
