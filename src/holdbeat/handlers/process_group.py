@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 import logging
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,70 +95,12 @@ class RunWatcher:
 
 
 watcher = RunWatcher()
-
-
 monotonic = SystemClock().monotonic
-
-
-class Timer:
-    """One call to come. `at` is on the monotonic clock."""
-
-    def __init__(self, at: float, callback: Callable[[], None]) -> None:
-        self.at = at
-        self.callback = callback
-        self.is_cancelled = False
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-
-
-class Timers:
-    """Calls in the order of their times. The thread starts with the first call and ends when none is left."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._calls: list[tuple[float, int, Timer]] = []
-        self._numbers = itertools.count()
-        self._is_running = False
-
-    def call_at(self, at: float, callback: Callable[[], None]) -> Timer:
-        timer = Timer(at, callback)
-        with self._changed:
-            heapq.heappush(self._calls, (at, next(self._numbers), timer))
-            if not self._is_running:
-                threading.Thread(target=self._run, name="holdbeat-timers", daemon=True).start()
-                self._is_running = True
-            self._changed.notify()
-        return timer
-
-    def _run(self) -> None:
-        while (timer := self._next()) is not None:
-            try:
-                timer.callback()
-            except Exception:
-                logging.getLogger(__name__).exception("A timed call failed.")
-
-    def _next(self) -> Timer | None:
-        """Waits until the next call is due; None, and the end of the thread, if there is none."""
-        with self._changed:
-            while self._calls:
-                at, _, timer = self._calls[0]
-                if timer.is_cancelled:
-                    heapq.heappop(self._calls)
-                elif (wait_s := at - monotonic()) > 0:
-                    self._changed.wait(wait_s)
-                else:
-                    heapq.heappop(self._calls)
-                    return timer
-            self._is_running = False
-            return None
-
 
 _DRAIN_S = 1.0
 _LEAVE_S = 0.5
 """How long the processes of a command that has ended may take to notice it, as the trackers of multiprocessing do."""
 _POLL_S = 0.02
-_timers = Timers()
 
 
 class ProcessGroup:
@@ -170,7 +111,8 @@ class ProcessGroup:
         self._run_id = run_id
         self._outputs = outputs
         self._lock = threading.RLock()
-        self._kill_timer: Timer | None = None
+        self._kill_timer: threading.Timer | None = None
+        self._kill_at = math.inf
         self._is_told = False
         self.was_killed = False
         """Whether we, and nobody else, sent it SIGKILL."""
@@ -209,7 +151,7 @@ class ProcessGroup:
         """The exit code (negative: the signal that ended it), once nothing of the run is left.
 
         A stop sends SIGTERM, to the whole group or to the command alone, and SIGKILL to the group after the
-        stop's grace: from the thread that sets it and from the timers' thread, so that a blocked event loop delays
+        stop's grace: from the thread that sets it and from a timer's thread, so that a blocked event loop delays
         neither (LEASE-04).
         """
         unsubscribe = stop.subscribe(lambda: self._obey(stop, tell_group))
@@ -265,11 +207,14 @@ class ProcessGroup:
         """Kills the group later, unless it ends before; an earlier appointment stands."""
         at = monotonic() + delay_s
         with self._lock:
+            if self._kill_at <= at:
+                return
             if self._kill_timer is not None:
-                if self._kill_timer.at <= at:
-                    return
                 self._kill_timer.cancel()
-            self._kill_timer = _timers.call_at(at, self._kill_all)
+            timer = threading.Timer(delay_s, self._kill_all)
+            timer.daemon = True
+            timer.start()
+            self._kill_timer, self._kill_at = timer, at
 
     def _kill_all(self) -> None:
         """Kills the group and, without waiting for the event loop, whatever left the group and has the run's mark."""
