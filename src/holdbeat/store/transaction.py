@@ -214,6 +214,10 @@ class Transaction(ABC):
     def open_reader(self) -> OpenReader | None:
         """The reader whose transaction has been open for so long that it does harm, if there is one."""
 
+    def insert_events(self, rows: Sequence[Row]) -> None:
+        """Inserts rows of EVENT_COLUMNS into the log."""
+        self.insert("events", EVENT_COLUMNS, rows)
+
     @abstractmethod
     def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:
         """Inserts a row of the log that holds as many Events as its `count`, under the last of as many fresh ids."""
@@ -259,6 +263,6 @@ class Transaction(ABC):
             if is_batch:
                 self.insert_event_batch(BATCH_COLUMNS, rows[0])
             else:
-                self.insert("events", EVENT_COLUMNS, rows)
+                self.insert_events(rows)
         self.written += event_rows
         self.wakes.add(Topic.EVENTS)

@@ -20,6 +20,7 @@ from holdbeat.store.running.settle_and_claim import settle_and_claim
 from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import (
     OpenStore,
+    change,
     claim_one,
     claim_some,
     complete,
@@ -98,6 +99,27 @@ def test_events_that_share_a_row_keep_ids_of_their_own_and_can_be_read_from_any_
         assert store.read_sync(read_events, job_id=job.id) == story
         assert store.read_sync(read_events, story[0].cursor, job_id=job.id) == story[1:]
         assert store.read_sync(events_of_job, job.id, 1, after=story[0].event.id or 0) == story[1:2]
+
+
+@pytest.mark.rule("API-04", "DEC-005")
+def test_ids_and_positions_go_on_after_all_events_are_gone(open_store: OpenStore) -> None:
+    """A stream goes on after the last id that it has sent, so no id may come twice."""
+    positions: list[int] = []
+    ids: list[int] = []
+    for number in range(3):
+        store = open_store()
+        jobs = [enqueue_one(store), *enqueue_all(store, [NewJob("noop") for _ in range(number * BATCH_MAX)])]
+        note(store, number)
+        positions += [job.position for job in jobs]
+        ids += [entry.event.id or 0 for entry in store.read_sync(read_events, limit=10_000)]
+        change(store, "DELETE FROM events")
+        positions.append(enqueue_one(store).position)
+        ids += [entry.event.id or 0 for entry in store.read_sync(read_events)]
+        change(store, "DELETE FROM events")
+        store.close()
+    assert len(ids) == len(positions) + 3
+    assert ids == sorted(set(ids))
+    assert positions == sorted(set(positions))
 
 
 @pytest.mark.rule("API-04")

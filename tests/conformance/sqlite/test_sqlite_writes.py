@@ -253,3 +253,17 @@ def test_commits_go_on_where_there_is_no_room_to_preallocate_the_log(tmp_path: P
     assert count(store, "jobs") == 40
     assert store.integrity_problems() == []
     store.close()
+
+
+@pytest.mark.rule("DEC-008")
+def test_a_single_job_writes_the_pages_of_its_row_and_its_event_alone(tmp_path: Path) -> None:
+    """A page of a commit takes as long as a statement: a counter of its own would be one more for each job."""
+    place = tmp_path / "holdbeat.db"
+    store = opened(place)
+    enqueue_one(store)
+    for _ in range(PREALLOCATED_AFTER - 2):
+        before = Path(f"{place}-wal").stat().st_size
+        enqueue_one(store)
+        # Of jobs: the row, its id, and its two places in the queue. Of events: the row and its job.
+        assert Path(f"{place}-wal").stat().st_size - before == 6 * (24 + 4096)
+    store.close()

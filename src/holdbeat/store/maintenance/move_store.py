@@ -22,12 +22,15 @@ from psycopg import sql
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import Conflict, StoreBusy, StoreDown, StoreRefused
+from holdbeat.domain.position import GAP
+from holdbeat.schemas.field_bounds import PRIORITY_MAX
 from holdbeat.store.maintenance.move_artifacts import Artifacts
 from holdbeat.store.postgres.database import connect as connect_postgres
 from holdbeat.store.sqlite.errors import translated
 from holdbeat.store.sqlite.file import MEMORY, migrate
 from holdbeat.store.sqlite.file import connect as connect_sqlite
 from holdbeat.store.sqlite.processes import WorkerLocks
+from holdbeat.store.sqlite.transaction import LAST_EVENT_ID
 
 BATCH = 2000
 _NOT_MOVED = ("schema_migrations", "counters")
@@ -224,7 +227,7 @@ def _has_rows(goal: psycopg.Connection[Any], table: str) -> bool:
 
 def _fingerprint(origin: apsw.Connection, path: str) -> dict[str, Any]:
     """A fingerprint that changes with every decision in the source: each decision is an Event."""
-    last = origin.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchall()[0][0]
+    last = origin.execute(f"SELECT {LAST_EVENT_ID}").fetchall()[0][0]
     counts = origin.execute("SELECT name, value FROM counters ORDER BY name").fetchall()
     return {"path": path, "events": last, "counters": [list(row) for row in counts]}
 
@@ -277,13 +280,17 @@ def _batch(origin: apsw.Connection, table: Table, place: Any, batch: int) -> lis
 
 def _set_sequences(origin: apsw.Connection, goal: psycopg.Connection[Any]) -> None:
     """The counters go on where they were: fences, positions, ids of Events."""
-    for name, value in origin.execute("SELECT name, value FROM counters"):
-        sequence = "fences" if name == "fence" else f"positions_{str(name).partition(':')[2]}"
-        if int(str(value)) > 0:
-            goal.execute("SELECT setval(%s::regclass, %s)", [sequence, value])
-    last = origin.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchall()[0][0]
+    (fence,) = origin.execute("SELECT value FROM counters WHERE name = 'fence'").fetchall()[0]
+    if fence:
+        goal.execute("SELECT setval('fences', %s)", [fence])
+    (last,) = origin.execute(f"SELECT {LAST_EVENT_ID}").fetchall()[0]
     if last:
         goal.execute("SELECT setval(pg_get_serial_sequence('events', 'id'), %s)", [last])
+        # In the file, positions go by the ids of Events.
+        goal.execute(
+            "SELECT setval(format('positions_%%s', priority)::regclass, %s) FROM generate_series(0, %s) AS priority",
+            [int(str(last)) * GAP, PRIORITY_MAX],
+        )
 
 
 # --- comparing --------------------------------------------------------------------------------------------

@@ -5,18 +5,20 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from holdbeat.domain.position import GAP
 from holdbeat.store.single_insert import SingleInsert
-from holdbeat.store.sqlite.transaction import SqliteTransaction, bound
+from holdbeat.store.sqlite.transaction import LAST_EVENT_ID, SqliteTransaction, bound
 from holdbeat.store.transaction import Row
 
-_EVENT = "INSERT INTO events (name, at, job_id, data) VALUES (?, ?, ?, ?)"
+_EVENT = f"INSERT INTO events (id, name, at, job_id, data) VALUES ({LAST_EVENT_ID} + 1, ?, ?, ?, ?)"
 
 
 @lru_cache(maxsize=256)
 def _insertion(columns: tuple[str, ...]) -> str:
-    values = ", ".join(["?"] * (len(columns) + 2))
+    values = ", ".join(["?"] * len(columns))
     return (
-        f"INSERT INTO jobs ({', '.join(columns)}, position, created_at) SELECT {values} "
+        f"INSERT INTO jobs ({', '.join(columns)}, created_at, position) "
+        f"SELECT {values}, ?, ({LAST_EVENT_ID} + 1) * {GAP} "
         "WHERE EXISTS (SELECT 1 FROM job_types WHERE name = ? AND announced_at = ?)"
     )
 
@@ -24,13 +26,12 @@ def _insertion(columns: tuple[str, ...]) -> str:
 def insert_single_job(tx: SqliteTransaction, insert: SingleInsert[Any]) -> tuple[int, Row] | None:
     """Stores the job and its Event: the position and the row of the Event. None if the type of the job has changed."""
     columns, connection, now = insert.columns, tx.connection, bound(tx.now)
-    priority = columns["priority"]
-    (position,) = tx.next_positions({priority: 1})[priority]
     values = [bound(value) for value in columns.values()]
-    values += (position, now, columns["type"], bound(insert.type_announced_at))
-    connection.execute(_insertion(tuple(columns)), values)
+    connection.execute(_insertion(tuple(columns)), (*values, now, columns["type"], bound(insert.type_announced_at)))
     if connection.changes() == 0:
         return None
     name, data = insert.event["name"], insert.event["data"]
     connection.execute(_EVENT, (name, now, insert.job_id, data))
-    return position, (name, tx.now, insert.job_id, None, None, None, None, data)
+    event_id = connection.last_insert_rowid()
+    tx.event_ids_used(event_id - 1, event_id)
+    return event_id * GAP, (name, tx.now, insert.job_id, None, None, None, None, data)

@@ -14,6 +14,7 @@ import apsw
 from holdbeat.domain.attention import OpenReader
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.position import GAP
+from holdbeat.store.event_batches import EVENT_COLUMNS
 from holdbeat.store.sqlite import log_growth
 from holdbeat.store.statement import columns_of, for_sqlite, from_values
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
@@ -59,6 +60,11 @@ def _insertion(table: str, fixed: tuple[str, ...], varied: tuple[str, ...], coun
         first = len(fixed) + row * len(varied) + 1
         rows.append(f"({', '.join([*shared, *(f'?{number}' for number in range(first, first + len(varied)))])})")
     return f"INSERT INTO {table} ({', '.join(fixed + varied)}) VALUES {', '.join(rows)}"
+
+
+LAST_EVENT_ID = "coalesce((SELECT max(id) FROM events), (SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
+"""The id of the newest Event, or one above it if the log was emptied."""
+RESERVED_EVENT_IDS = 1000
 
 
 class SqliteTransaction(Transaction):
@@ -137,23 +143,38 @@ class SqliteTransaction(Transaction):
         return int(row[0]) - count + 1
 
     def next_positions(self, counts: Mapping[int, int]) -> dict[int, list[int]]:
+        """Positions go by the ids of the Events that tell of them: a counter would be one more page of each commit."""
+        last = (self.last_event_id() + len(self.events)) * GAP
         places = {}
         for priority, count in counts.items():
-            row = self.one(
-                "INSERT INTO counters (name, value) VALUES (:name, :amount) "
-                "ON CONFLICT (name) DO UPDATE SET value = value + :amount RETURNING value",
-                name=f"position:{priority}",
-                amount=count * GAP,
-            )
-            assert row is not None
-            last = int(row[0])
-            places[priority] = list(range(last - (count - 1) * GAP, last + 1, GAP))
+            first, last = last + GAP, last + count * GAP
+            places[priority] = list(range(first, last + 1, GAP))
         return places
 
+    def last_event_id(self) -> int:
+        return self.count(f"SELECT {LAST_EVENT_ID}")
+
+    def insert_events(self, rows: Sequence[Row]) -> None:
+        last = self.last_event_id()
+        self.insert("events", ("id", *EVENT_COLUMNS), [(last + number, *row) for number, row in enumerate(rows, 1)])
+        self.event_ids_used(last, last + len(rows))
+
     def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:
-        count = row[columns.index("count")]
-        last = self.one("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
-        self.insert("events", ("id", *columns), [((last[0] if last else 0) + count, *row)])
+        last = self.last_event_id()
+        newest = last + int(row[columns.index("count")])
+        self.insert("events", ("id", *columns), [(newest, *row)])
+        self.event_ids_used(last, newest)
+
+    def event_ids_used(self, last: int, newest: int) -> None:
+        """Called after Events up to `newest` were inserted behind `last`: reserves further ids where they are used up.
+
+        SQLite writes down the highest id of the table, so that none is given out twice, even if it is deleted. A note
+        that is ahead of the ids need not be written with each commit.
+        """
+        block = (newest - 1) // RESERVED_EVENT_IDS
+        if (last - 1) // RESERVED_EVENT_IDS != block:
+            reserved = (block + 1) * RESERVED_EVENT_IDS
+            self.connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (reserved,))
 
     def open_reader(self) -> OpenReader | None:
         path = self.connection.db_filename("main")
