@@ -23,6 +23,7 @@ from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Settlement
 from holdbeat.domain.run import Outcome
 from holdbeat.domain.submission import Submission
+from holdbeat.engine.slots import Slots
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.submit import submit
 from holdbeat.store.postgres.store import PostgresStore
@@ -92,11 +93,13 @@ def enqueue_singly(store: PersistenceAdapter, jobs: int) -> None:
 
 
 def drain(store: PersistenceAdapter, jobs: int, batch: int) -> None:
-    vacancy = Vacancy("worker", list(range(batch)), (), [TYPE])
+    slots = Slots(batch, 0)
     settlements: list[Settlement] = []
     done = 0
     while done < jobs:
+        vacancy = Vacancy("worker", list(range(batch)), (), [TYPE], uses=slots.uses)
         claims = store.write_sync(settle_and_claim, settlements, vacancy).claims
+        slots.note_used(claim.lease.slot for claim in claims)
         done += len(settlements)
         settlements = [
             Settlement(claim.lease.id, claim.lease.worker_id, claim.lease.fence, Outcome.completed())
