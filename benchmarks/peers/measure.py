@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -139,12 +139,16 @@ class _Trial:
             self._lines.touch()
             if self._contestant.workers > 1:
                 self._holdbeat("queue", "pause")
-            with running([self._worker() for _ in range(self._contestant.workers)]) as workers:
-                if self._contestant.workers > 1:
-                    self._begin_together()
-                self._drain(workers, total)
-                if not self._contestant.is_drain_only:
-                    self._rest(workers[0])
+            with ExitStack() as counting:
+                # Open before the clock starts: to open a store takes some 40 ms.
+                count_unfinished = counting.enter_context(_counter(self._contestant, self._servers, self._url))
+                with running([self._worker() for _ in range(self._contestant.workers)]) as workers:
+                    if self._contestant.workers > 1:
+                        self._begin_together()
+                    self._drain(workers, total, count_unfinished)
+                    counting.close()
+                    if not self._contestant.is_drain_only:
+                        self._rest(workers[0])
         finally:
             self._lines.unlink(missing_ok=True)
 
@@ -174,20 +178,19 @@ class _Trial:
             time.sleep(0.1)
         self._holdbeat("queue", "resume")
 
-    def _drain(self, workers: Sequence[Worker], total: int) -> None:
+    def _drain(self, workers: Sequence[Worker], total: int, count_unfinished: Callable[[], int]) -> None:
         """From the clock in the first line that a handler wrote until the store has nothing unfinished."""
         server = self._servers.postgres_pid() if self._contestant.store is Store.POSTGRES else None
         self._wait_for_lines(1, workers, START_LIMIT_S, 0.002)
         roots = [worker.pid for worker in workers] + ([server] if server else [])
         before, begun = sum(map(cpu_seconds, roots)), self._line_count()
-        with _counter(self._contestant, self._servers, self._url) as count_unfinished:
-            self._wait_for_lines(total, workers, self._extent.limit_s, 0.01)
-            give_up = time.monotonic() + self._extent.limit_s
-            while count_unfinished() > 0:
-                if time.monotonic() > give_up:
-                    raise Failed(f"the store had unfinished jobs {self._extent.limit_s:g} s after all had run")
-                time.sleep(0.005)
-            ended = time.monotonic()
+        self._wait_for_lines(total, workers, self._extent.limit_s, 0.01)
+        give_up = time.monotonic() + self._extent.limit_s
+        while count_unfinished() > 0:
+            if time.monotonic() > give_up:
+                raise Failed(f"the store had unfinished jobs {self._extent.limit_s:g} s after all had run")
+            time.sleep(0.005)
+        ended = time.monotonic()
         after = sum(map(cpu_seconds, roots))
         lines = self._lines.read_bytes().splitlines()
         missing = total - len({line.split()[0] for line in lines})
@@ -234,10 +237,11 @@ class _Trial:
 
 @contextmanager
 def _counter(contestant: Contestant, servers: Servers, url: str) -> Iterator[Callable[[], int]]:
-    """A function that asks the store how many jobs are not finished."""
+    """A function that asks the store how many jobs are not finished; the store is open when it is handed out."""
     if not contestant.unfinished:
         app = App(settings=Settings().with_changes(store=url))
         try:
+            unfinished(app)
             yield lambda: unfinished(app)
         finally:
             app.close()
