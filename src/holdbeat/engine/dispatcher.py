@@ -197,7 +197,8 @@ class Dispatcher:
         waiting = len(self.results)
         if not waiting and not has_room:
             return
-        size = waiting + (self.slots.count_free if has_room else 0)
+        # Without the slots for http calls: there are many, mostly free, and a cycle for them alone claims nothing.
+        size = waiting + (self.slots.count_ordinary_free if has_room else 0)
         if self._cycles_in_flight and size < self._batch and is_batch_awaited:
             # The end of the cycle in flight pumps again, unless that one waits for a lock.
             if self._batch_timer is None:

@@ -30,8 +30,8 @@ class Slots:
         return bool(self._ordinary or self._http)
 
     @property
-    def count_free(self) -> int:
-        return len(self._ordinary) + len(self._http)
+    def count_ordinary_free(self) -> int:
+        return len(self._ordinary)
 
     @property
     def free(self) -> list[int]:
