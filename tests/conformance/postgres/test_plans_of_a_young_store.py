@@ -71,8 +71,8 @@ def test_leases_are_released_by_their_ids_however_many_their_worker_had(postgres
             worker.cycle()
 
         def read_by_worker(tx: Transaction) -> int:
-            before = _rows_read(tx, "leases_worker_id_slot_use_key")
+            before = _rows_read(tx, "leases_worker_id_use_slot_key")
             settle_and_claim(tx, worker._ended, None)
-            return _rows_read(tx, "leases_worker_id_slot_use_key") - before
+            return _rows_read(tx, "leases_worker_id_use_slot_key") - before
 
         assert store.write_sync(read_by_worker) == 0

@@ -1,0 +1,1 @@
+-- Nothing: SQLite changes a row and its index entries in place. PostgreSQL has a migration of this number.
