@@ -1,18 +1,26 @@
-"""How large a worker's cycle should be before another one is under way beside it."""
+"""How many cycles of a worker are under way at once, and how large one should be beside another."""
 
 from __future__ import annotations
 
 import sys
 
+CYCLES = 3
+"""With one more each job cost the client and the server a tenth more: sessions that add to the same pages wait for each
+other. With one less nobody works where two cycles need the interpreter."""
 BATCH = 128
 """So many results and free slots are worth a cycle beside another one: with 65 jobs a cycle each cost a third more."""
 
 
-def cycle_size(slots: int, writers: int) -> int:
+def cycles_at_once(writers: int) -> int:
+    """How many cycles a worker has under way. The store's other writers are left to submissions."""
+    return min(writers, CYCLES)
+
+
+def cycle_size(slots: int, cycles: int) -> int:
     """How many results start a cycle while handlers are ready to run, or beside another cycle.
 
-    With several writers the slots are divided among cycles: some commit on the server while the handlers of another run
-    here. SQLite's one writer needs the interpreter's lock for every row: beside running handlers it waits for that lock
-    longer than the overlap saves (measured), so there a cycle starts after the handlers that are ready.
+    Several cycles share the slots: some commit on the server while the handlers of another run here. SQLite's one
+    writer needs the interpreter's lock for every row: beside running handlers it waits for that lock longer than the
+    overlap saves (measured), so there a cycle starts after the handlers that are ready.
     """
-    return max(slots // writers, min(slots // 2, BATCH), 1) if writers > 1 else sys.maxsize
+    return max(slots // cycles, min(slots // 2, BATCH), 1) if cycles > 1 else sys.maxsize

@@ -20,7 +20,7 @@ from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.worker import Worker
 from holdbeat.engine.backoff import Backoff
-from holdbeat.engine.cycle_size import cycle_size
+from holdbeat.engine.cycle_size import cycle_size, cycles_at_once
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.run_lines import EndedRun, log_ended
 from holdbeat.engine.running import Running, RunningSet, settlement_of
@@ -85,7 +85,8 @@ class Dispatcher:
         """Cycles that the store has not answered yet."""
         self._cycle_tasks: set[asyncio.Task[None]] = set()
         self.executions = SerialTasks(self._execute)
-        self._batch = cycle_size(worker.slots, store.writers_at_once)
+        self._cycles_at_once = cycles_at_once(store.writers_at_once)
+        self._batch = cycle_size(worker.slots, self._cycles_at_once)
         self._may_have_work = True
         self._is_claiming = False
         self._is_stepped = False
@@ -185,7 +186,7 @@ class Dispatcher:
 
     def _pump(self, *, is_batch_awaited: bool = True) -> None:
         """Starts a cycle if there is something for it to do; beside another cycle only if it is worth a batch."""
-        if self._is_stepped or self.backoff.is_paused or self._cycles_in_flight >= self._store.writers_at_once:
+        if self._is_stepped or self.backoff.is_paused or self._cycles_in_flight >= self._cycles_at_once:
             return
         if self._may_hold_unknown_claims:
             # Only when no cycle is in flight: a claim in flight is also unknown to us, legitimately.
@@ -197,7 +198,6 @@ class Dispatcher:
         waiting = len(self.results)
         if not waiting and not has_room:
             return
-        # Without the slots for http calls: there are many, mostly free, and a cycle for them alone claims nothing.
         size = waiting + (self.slots.count_ordinary_free if has_room else 0)
         if self._cycles_in_flight and size < self._batch and is_batch_awaited:
             # The end of the cycle in flight pumps again, unless that one waits for a lock.

@@ -31,6 +31,7 @@ class Slots:
 
     @property
     def count_ordinary_free(self) -> int:
+        """Without the many slots for http calls: they are mostly free, and a cycle for them alone claims nothing."""
         return len(self._ordinary)
 
     @property
