@@ -36,6 +36,11 @@ _WRITING_TERMS = {**_TERMS, "seq_page_cost": "20"}
 """While a table is young PostgreSQL reads the whole of it rather than seek a few rows, and keeps that plan as it grows,
 until the next ANALYZE: a claim or a batch of results then reads every job there ever was. `enable_seqscan = off` would
 spoil the plans of statements that have to read a whole table: their other costs are lost beside it."""
+_COMPRESS_BY_LZ4 = (
+    "SELECT set_config(name, 'lz4', false) FROM pg_settings "
+    "WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)"
+)
+"""Commits write batches of events: pglz took 0.9 µs longer for each job and name. A server can be built without lz4."""
 
 
 class StoreConnection(psycopg.Connection[Row]):
@@ -103,6 +108,8 @@ def connect(url: str, *, reads_only: bool = False) -> StoreConnection:
     connection.terms = _TERMS if reads_only else _WRITING_TERMS
     if not connection.is_pooled:
         connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in connection.terms.items()).encode())
+        if not reads_only:
+            connection.execute(_COMPRESS_BY_LZ4, prepare=False)
     return connection
 
 
