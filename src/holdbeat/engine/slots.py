@@ -50,9 +50,17 @@ class Slots:
             (self._http if number < 0 else self._ordinary).append(number)
 
     def give_back_offered(self, ordinary: Sequence[int], http: Sequence[int], kept: set[int]) -> None:
-        """Gives back what was offered to the store and is not kept: mostly all of the many slots for http calls."""
+        """Gives back what was offered to the store and is not kept. Mostly the first of them are kept: then the many
+        others need not be looked at, which would delay the handlers."""
+        unseen = len(kept)
         for free, offered in ((self._ordinary, ordinary), (self._http, http)):
-            free.extend(offered if kept.isdisjoint(offered) else [slot for slot in offered if slot not in kept])
+            first = next((index for index, slot in enumerate(offered) if slot not in kept), len(offered))
+            unseen -= first
+            rest = offered[first:]
+            if unseen:
+                rest = [slot for slot in rest if slot not in kept]
+                unseen -= len(offered) - first - len(rest)
+            free.extend(rest)
 
     def note_used(self, numbers: Iterable[int]) -> None:
         """The store gave out claims for these."""

@@ -8,11 +8,19 @@ import shutil
 import socket
 import tempfile
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from holdbeat.domain.submission import Submission
+from holdbeat.store.jobs.submit import submit
+from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.sqlite.processes import Wakeups
+from holdbeat.store.topics import Topic
+from tests.conformance.acts import claim_all
+from tests.conformance.sqlite_files import opened
 
 
 class Receiver:
@@ -64,6 +72,76 @@ def test_wakeups_can_be_closed_at_any_moment_and_send_what_was_left(tmp_path: Pa
         assert not closing.is_alive()
         assert receiver.has_received(topics)
     receiver.wakeups.close()
+
+
+@pytest.mark.rule("LEASE-05")
+def test_what_was_sent_late_does_not_delay_what_comes_next(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    receiver, sender = Receiver(path), Wakeups(path, lambda topics: None)
+    sender.send({"first"})
+    sender.send({"late"})
+    assert receiver.has_received({"first", "late"})
+    sender.send({"next"})
+    assert not sender._unsent, "it was sent at once, although the late one was sent just now"
+    assert receiver.has_received({"next"})
+    sender.close()
+    receiver.wakeups.close()
+
+
+class Submitter:
+    """A process that submits one job, and has told others of it before its commit ends."""
+
+    def __init__(self, path: Path, before_commit: Callable[[], bool]) -> None:
+        self.store = opened(path)
+        self.store.write_sync(announce, [AnnouncedType("noop")])
+        self.submit()  # reads the type: the next one is stored without that
+        self.has_committed = False
+        self._before_commit = before_commit
+        self.was_told: list[bool] = []
+        self.store._file.writer.set_commit_hook(self._committing)
+
+    def _committing(self) -> bool:
+        self.was_told.append(self._before_commit())
+        self.has_committed = True
+        return False
+
+    def submit(self) -> str:
+        return self.store.write_sync(submit, [Submission(type="noop", own={"params": {}})]).jobs[0].id
+
+
+@pytest.mark.rule("QUE-01", "LEASE-05")
+def test_a_worker_is_woken_before_a_single_job_is_committed_and_its_claim_waits_for_the_commit(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    woken, claims = threading.Event(), list[str]()
+    submitter = Submitter(path, lambda: woken.wait(10))
+    worker = opened(path)
+    claim_all(worker)
+
+    def claim() -> None:
+        assert woken.wait(10)
+        claims.extend(claim.job.id for claim in claim_all(worker, worker="other") if claim.job is not None)
+        assert submitter.has_committed
+
+    worker.listen(lambda topics: woken.set() if Topic.READY in topics else None)
+    with ThreadPoolExecutor(1) as thread:
+        claiming = thread.submit(claim)
+        job_id = submitter.submit()
+        claiming.result(10)
+    assert submitter.was_told[0] is True
+    assert claims == [job_id]
+    submitter.store.close()
+    worker.close()
+
+
+@pytest.mark.rule("API-04")
+def test_those_who_read_what_was_written_are_woken_after_the_commit(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    told: list[tuple[frozenset[str], bool]] = []
+    submitter = Submitter(path, lambda: True)
+    submitter.store.listen(lambda topics: told.append((topics, submitter.has_committed)))
+    submitter.submit()
+    assert told == [(frozenset({Topic.READY}), False), (frozenset({Topic.EVENTS}), True)]
+    submitter.store.close()
 
 
 @pytest.mark.rule("LEASE-05")

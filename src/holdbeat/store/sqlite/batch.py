@@ -14,6 +14,7 @@ from holdbeat.store.single_insert import SINGLE_INSERT_TOPICS
 from holdbeat.store.sqlite.errors import translated
 from holdbeat.store.sqlite.single_job import insert_single_job
 from holdbeat.store.sqlite.transaction import SqliteTransaction
+from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.work import Coalesced, CoalescedInsert, Work
 
@@ -33,7 +34,10 @@ class Batch:
         self._is_alone = is_alone
         """One unit needs no savepoint: if it fails, the whole transaction does."""
         self.answers: list[tuple[Work, Any]] = []
+        self.early_wakes: set[str] = set()
+        """Topics to tell before the commit. A worker needs about as long to get to the write lock, and waits for it."""
         self.wakes: set[str] = set()
+        """Topics to tell after the commit."""
         self.committed: list[Row] = []
 
     def run(self, works: list[Work]) -> None:
@@ -70,7 +74,8 @@ class Batch:
             return False
         position, event = stored
         self.answers.append((work, insert.answer(position, self._now)))
-        self.wakes.update(SINGLE_INSERT_TOPICS)
+        self.early_wakes.add(Topic.READY)
+        self.wakes.update(SINGLE_INSERT_TOPICS - self.early_wakes)
         self.committed.append(event)
         return True
 

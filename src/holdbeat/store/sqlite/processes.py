@@ -31,7 +31,7 @@ SEND_EVERY_S = 0.005
 BIND_TRIES = 10
 FOLDER_TICK_S = 0.02
 """More than a tick of the clock with which a file system marks changes."""
-LOCK_POLL_S = 0.0001
+LOCK_POLL_S = 0.00002
 LOCK_POLL_MAX_S = 0.001
 """How long a process waits between two attempts to take the write lock: about as long as a commit takes."""
 PRIORITY_AFTER_S = 1.0
@@ -257,14 +257,16 @@ class Wakeups:
                 return
             self._on_wake(frozenset(message.decode().split(",")))
 
-    def send(self, topics: Iterable[str]) -> None:
-        """Wakes every other process, now or within SEND_EVERY_S."""
+    def send(self, topics: Iterable[str], *, knows_others: bool = False) -> None:
+        """Wakes every other process, now or within SEND_EVERY_S. Who `knows_others` has just sent to them."""
         with self._lock:
-            if not self._has_receivers():
+            if self._unsent.issuperset(topics) or not (self._others if knows_others else self._has_receivers()):
                 return
             is_first = not self._unsent
             self._unsent.update(topics)
-            if self._monotonic() - self._sent_at >= SEND_EVERY_S:
+            now = self._monotonic()
+            if now - self._sent_at >= SEND_EVERY_S:
+                self._sent_at = now
                 self._send()
             elif self._late_sender is None:
                 self._late_sender = threading.Thread(target=self._send_later, name="holdbeat-late-wakeups", daemon=True)
@@ -276,8 +278,9 @@ class Wakeups:
         with self._lock:
             while not self._is_closed:
                 self._lock.wait_for(lambda: self._is_closed, SEND_EVERY_S)
-                if self._unsent:
+                if self._has_receivers():
                     self._send()
+                self._unsent.clear()
                 self._lock.wait_for(lambda: self._is_closed or self._unsent)
 
     def _has_receivers(self) -> bool:
@@ -294,7 +297,7 @@ class Wakeups:
                 paths = [os.path.join(self._folder, name) for name in names]
                 self._others = [path for path in paths if path != self._own]
         except OSError:
-            self._seen_at = -1  # whatever is there next time is looked at anew
+            self._seen_at, self._others = -1, []  # whatever is there next time is looked at anew
             return False
         return bool(self._others)
 
@@ -315,7 +318,6 @@ class Wakeups:
         """Sends to all; a full or dead socket is skipped, because its process polls as well."""
         message = ",".join(sorted(self._unsent)).encode()
         self._unsent.clear()
-        self._sent_at = self._monotonic()
         for address in self._others:
             try:
                 self._sender.sendto(message, address)

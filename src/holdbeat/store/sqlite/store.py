@@ -167,7 +167,7 @@ class SqliteStore(PersistenceAdapter):
         self._file.check()
         with own_transaction(self.path) as connection:
             yield connection
-        self._wake(frozenset({Topic.READY, Topic.EVENTS}))
+        self._wake({Topic.READY, Topic.EVENTS})
 
     def _transaction(self, connection: apsw.Connection, now: datetime) -> SqliteTransaction:
         tx = SqliteTransaction(connection, now, self.terms)
@@ -318,21 +318,25 @@ class SqliteStore(PersistenceAdapter):
                     writer.execute("BEGIN IMMEDIATE")
                     self._file.begun()
                     batch.run(works)
+                    self._wake(batch.early_wakes)
                     writer.execute("COMMIT")
         except Exception as error:
             self._give_up(works, error)
             return
         # Wake-ups before replies: a caller that gets its reply takes the interpreter's lock and keeps it for a while.
-        if batch.wakes:
-            self._wake(frozenset(batch.wakes))
+        # Those for the event log alone come after them: who follows it can wait so long.
+        late_wakes = batch.wakes if batch.wakes == {Topic.EVENTS} else set()
+        self._wake(batch.wakes - late_wakes)
         reply(batch.answers)
+        self._wake(late_wakes, knows_others=bool(batch.early_wakes))
         if batch.committed:
             self.report_commit(batch.committed)
 
-    def _wake(self, topics: frozenset[str]) -> None:
-        if self._wakeups is not None:
-            self._wakeups.send(topics)
-        self.tell(topics)
+    def _wake(self, topics: set[str], *, knows_others: bool = False) -> None:
+        if topics and self._wakeups is not None:
+            self._wakeups.send(topics, knows_others=knows_others)
+        if topics:
+            self.tell(frozenset(topics))
 
     def _give_up(self, works: list[Work], error: Exception) -> None:
         """Nothing of this transaction is stored; every call in it fails with the reason."""
