@@ -61,6 +61,8 @@ class PersistenceAdapter(ABC):
     terms: StoreTerms
     calls_of_commit: int = 32
     """This many calls of one event loop are enough for a commit: they do not wait for more."""
+    calls_wait_for_loop: bool = False
+    """Whether they wait until their event loop has nothing else to do (`LoopCalls.waits_for_loop`)."""
     writers_at_once: int = 1
     """How many transactions of one process can be written side by side."""
     reconnect_s: float = 0.0
@@ -132,6 +134,8 @@ class PersistenceAdapter(ABC):
             from holdbeat.store.loop_calls import LoopCalls
 
             calls = self._of_thread.calls = LoopCalls(loop, self.submit_together, self.calls_of_commit)
+            if self.calls_wait_for_loop:
+                calls.waits_for_loop, calls.halved_from = True, None
         return calls
 
     async def _write_together(self, work: Work, loop: asyncio.AbstractEventLoop) -> Any:

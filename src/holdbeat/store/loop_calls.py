@@ -8,7 +8,7 @@ many wait as are worth a commit of their own; but not for long, because a batch 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdbeat.store.work import Work
 
@@ -26,6 +26,9 @@ class LoopCalls:
     halved_from: int | None = 48
     """From this many calls on, two batches are made if nothing is under way: the loop continues with the answers of the
     first while the engine runs the second."""
+    waits_for_loop = False
+    """Whether a batch waits until the loop has nothing else to do. An engine's thread needs the interpreter for each of
+    its statements, and to take it from a busy loop costs both more than the batch itself."""
     is_answered_whole = False
     """Whether the calls of a batch get their answers together, and `answered` tells of the batch."""
 
@@ -34,6 +37,9 @@ class LoopCalls:
         self.loop = loop
         self._hand_over = hand_over
         self._enough = enough
+        self._ready: Any = getattr(loop, "_ready", ())
+        """What asyncio's own loops will run next. Of any other loop nobody knows it."""
+        self._looks_soon = False
         self._gathered: list[Work] = []
         self._last_count = 0
         """How many calls were last handed over together."""
@@ -53,8 +59,8 @@ class LoopCalls:
             self._flush()
         elif len(gathered) == 1:
             if self._under_way < self.at_once:
-                self.loop.call_soon(self._flush_if_free)
-            else:
+                self._look_soon()
+            if self._under_way >= self.at_once or self.waits_for_loop:
                 self._hold()
 
     def give_up(self, work: Work) -> None:
@@ -67,7 +73,23 @@ class LoopCalls:
     def answered(self) -> None:
         """A call has its answer, or a batch where that is answered whole."""
         self._under_way -= 1
-        self._flush_if_free()
+        if not self.waits_for_loop:
+            self._flush_if_free()
+        elif self._gathered:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        """Looks in the next turn of the loop. Once: two that look would each take the other for something to do."""
+        if not self._looks_soon:
+            self._looks_soon = True
+            self.loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looks_soon = False
+        if self.waits_for_loop and self._ready and self._gathered:
+            self._look_soon()
+        else:
+            self._flush_if_free()
 
     def _flush_if_free(self) -> None:
         if self._under_way < self.at_once:

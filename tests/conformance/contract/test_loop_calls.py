@@ -163,3 +163,45 @@ def test_many_calls_go_in_two_parts_if_nothing_is_under_way() -> None:
         assert [len(part) for part in handed] == [1, 25, 25]
 
     gathered(rules, enough=100)
+
+
+def busy(loop: asyncio.AbstractEventLoop, act: Callable[[], bool]) -> None:
+    """Keeps the loop busy, one turn after the other, as long as `act` says so."""
+    if act():
+        loop.call_soon(busy, loop, act)
+
+
+def test_calls_wait_until_their_loop_has_nothing_else_to_do() -> None:
+    async def rules(calls: LoopCalls, handed: list[list[Work]], works: list[Work]) -> None:
+        calls.waits_for_loop, calls.hold_s = True, 60
+        calls.put(works[0])
+        assert handed == [works[:1]], "one that comes alone waits for nothing"
+        left = works[1:31]
+
+        def put_next() -> bool:
+            calls.put(left.pop(0))
+            if len(left) == 20:
+                calls.answered()
+            return bool(left)
+
+        busy(calls.loop, put_next)
+        await asyncio.sleep(0.1)
+        assert handed == [works[:1], works[1:31]]
+
+    gathered(rules, enough=100)
+
+
+def test_calls_do_not_wait_for_long_if_their_loop_is_always_busy() -> None:
+    async def rules(calls: LoopCalls, handed: list[list[Work]], works: list[Work]) -> None:
+        calls.waits_for_loop = True
+        calls.put(works[0])
+        ends_at = calls.loop.time() + 10
+        busy(calls.loop, lambda: len(handed) == 1 and calls.loop.time() < ends_at)
+        calls.answered()
+        for work in works[1:3]:
+            calls._last_count = 2  # not alone
+            calls.put(work)
+        await asyncio.sleep(0.1)
+        assert handed == [works[:1], works[1:3]] and calls.loop.time() < ends_at
+
+    gathered(rules, enough=100)

@@ -11,7 +11,6 @@ import contextlib
 import os
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -49,10 +48,6 @@ T = TypeVar("T")
 SHARED_COMMIT_MAX = 512
 """Units of work that share one commit at the most, so that the first of them does not wait for long."""
 
-BATCH_POLLS, BATCH_POLL_S = 5, 0.0001
-"""Group commit: before committing, poll so often and so long until as many writes are queued as in the last batch. A
-commit costs the same for one write as for thirty."""
-
 READERS = 2
 """Readers of the server itself; reads of clients have as many of their own."""
 FORK_WAIT_S = 15.0
@@ -63,6 +58,8 @@ _left_open: dict[str, SqliteStore] = {}
 
 
 class SqliteStore(PersistenceAdapter):
+    calls_of_commit = 256
+    calls_wait_for_loop = True
     faults_of_data = (*PersistenceAdapter.faults_of_data, apsw.TooBigError, apsw.MismatchError)
 
     def __init__(
@@ -138,6 +135,12 @@ class SqliteStore(PersistenceAdapter):
             _fail([work], write_interrupted_itself())
         else:
             self._writing.put(work)
+
+    def submit_together(self, works: list[Work]) -> None:
+        if self._refused is not None or self._closed:
+            super().submit_together(works)
+        else:
+            self._writing.put_all(works)
 
     def write_waiting(self, work: Work) -> None:
         if threading.get_ident() in self._writing_threads:
@@ -265,16 +268,11 @@ class SqliteStore(PersistenceAdapter):
         last = False
         last_batch = 0
         while not last:
-            waiting = [self._writing.get()]
-            for _ in range(BATCH_POLLS):
-                if len(self._writing) + 1 >= last_batch:
-                    break
-                time.sleep(BATCH_POLL_S)
-            if self._writing:
-                waiting += self._writing.get_nowait(SHARED_COMMIT_MAX - 1)
+            waiting = self._writing.get_together(last_batch, SHARED_COMMIT_MAX)
             last = None in waiting
             works = [work for work in waiting if work is not None and work.begin()]
-            last_batch = len(works)
+            # Calls of an event loop have been gathered there.
+            last_batch = sum(work.loop is None for work in works)
             if works:
                 with self._write_lock:
                     self._commit(works)

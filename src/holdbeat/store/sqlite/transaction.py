@@ -67,6 +67,13 @@ LAST_EVENT_ID = "coalesce((SELECT max(id) FROM events), (SELECT seq FROM sqlite_
 RESERVED_EVENT_IDS = 1000
 
 
+@lru_cache(maxsize=8)
+def _event_batch_insertion(columns: tuple[str, ...]) -> str:
+    """An INSERT of one row of the log that takes as many ids as it holds Events: the first parameter."""
+    marks = ", ".join(["?"] * len(columns))
+    return f"INSERT INTO events (id, {', '.join(columns)}) SELECT {LAST_EVENT_ID} + ?, {marks}"
+
+
 class SqliteTransaction(Transaction):
     dialect = "sqlite"
 
@@ -160,10 +167,10 @@ class SqliteTransaction(Transaction):
         self.event_ids_used(last, last + len(rows))
 
     def insert_event_batch(self, columns: Sequence[str], row: Row) -> None:
-        last = self.last_event_id()
-        newest = last + int(row[columns.index("count")])
-        self.insert("events", ("id", *columns), [(newest, *row)])
-        self.event_ids_used(last, newest)
+        count = int(row[columns.index("count")])
+        self.connection.execute(_event_batch_insertion(tuple(columns)), (count, *map(bound, row)))
+        newest = self.connection.last_insert_rowid()
+        self.event_ids_used(newest - count, newest)
 
     def event_ids_used(self, last: int, newest: int) -> None:
         """Called after Events up to `newest` were inserted behind `last`: reserves further ids where they are used up.
