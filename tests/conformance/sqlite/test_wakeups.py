@@ -17,7 +17,7 @@ import pytest
 from holdbeat.domain.submission import Submission
 from holdbeat.store.jobs.submit import submit
 from holdbeat.store.queue.job_types import AnnouncedType, announce
-from holdbeat.store.sqlite.processes import Wakeups
+from holdbeat.store.sqlite.processes import SEND_EVERY_S, Wakeups
 from holdbeat.store.topics import Topic
 from tests.conformance.acts import claim_all
 from tests.conformance.sqlite_files import opened
@@ -78,9 +78,13 @@ def test_wakeups_can_be_closed_at_any_moment_and_send_what_was_left(tmp_path: Pa
 def test_what_was_sent_late_does_not_delay_what_comes_next(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
     receiver, sender = Receiver(path), Wakeups(path, lambda topics: None)
+    now_s = 100.0
+    sender._monotonic = lambda: now_s
     sender.send({"first"})
+    now_s += SEND_EVERY_S * 0.9
     sender.send({"late"})
     assert receiver.has_received({"first", "late"})
+    now_s += SEND_EVERY_S * 0.2
     sender.send({"next"})
     assert not sender._unsent, "it was sent at once, although the late one was sent just now"
     assert receiver.has_received({"next"})
