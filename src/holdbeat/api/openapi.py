@@ -9,7 +9,7 @@ from typing import Any
 from holdbeat import __version__
 from holdbeat.api.json_schema import Components, field_names
 from holdbeat.api.problem import JSON, PROBLEM
-from holdbeat.api.routes import UNLIMITED_PATHS, Parameter, Route, Routes
+from holdbeat.api.routes import IF_MATCH, UNLIMITED_PATHS, Parameter, Route, Routes
 from holdbeat.schemas.base import Problem
 
 DESCRIPTION = (
@@ -133,6 +133,8 @@ def _responses(route: Route, components: Components) -> dict[str, dict[str, Any]
         refused.add(429)
     if "id" in route.path_names:
         refused.add(404)
+    if IF_MATCH in route.parameters:
+        refused.add(412)
     for status in sorted(refused - set(route.answers)):
         responses[str(status)] = {
             "description": REFUSALS[status],

@@ -40,7 +40,7 @@ def operation_endpoint(
     in_path = [name for name in ("id", "name") if f"{{{name}}}" in path]
     query = [parameter for parameter in parameters if parameter.place == "query"]
     has_version = any(parameter.name == "If-Match" for parameter in parameters)
-    takes_whole_body = any(name in operation.parameters for name in _WHOLE_BODY)
+    takes_whole_body = not operation.parameters.keys().isdisjoint(_WHOLE_BODY)
     allowed = frozenset() if body is None else field_names(body)
     required = () if body is None else tuple(body.__required_keys__)
     respond = _responding(path, answers)

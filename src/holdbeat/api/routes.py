@@ -57,6 +57,8 @@ IF_MATCH = Parameter(
     {"type": "string", "pattern": r'^(\*|"?[0-9]{1,18}"?)$'},
     place="header",
 )
+_OF_ARGUMENTS = {"version": IF_MATCH, "limit": LIMIT, "cursor": CURSOR}
+"""What a route takes because its operation has the argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +136,14 @@ class Routes:
     ) -> None:
         """Declares a route that is an operation; `name` is the operation id where it differs from its name.
 
+        An operation with a `version` or a page's `limit` and `cursor` takes them without a parameter named here.
         `renamed` maps fields of the body to arguments of other names; `body_hook` changes the body, or refuses it.
         """
+        named, arguments = {parameter.name for parameter in parameters}, operation.parameters
+        parameters = [
+            *parameters,
+            *(taken for name_, taken in _OF_ARGUMENTS.items() if name_ in arguments and taken.name not in named),
+        ]
         endpoint = operation_endpoint(
             operation, method, path, answers, parameters, body, body_optional, renamed or {}, body_hook
         )

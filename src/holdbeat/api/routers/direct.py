@@ -15,7 +15,7 @@ from holdbeat.api.event_feed import HEARTBEAT_S, sse_text
 from holdbeat.api.problem import answer, refusal
 from holdbeat.api.request import ApiRequest
 from holdbeat.api.routers.logs import EVENT_STREAM, streamed
-from holdbeat.api.routes import CURSOR, LIMIT, Endpoint, Parameter, Routes
+from holdbeat.api.routes import Endpoint, Parameter, Routes
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.reservation import ReservationStatus
 from holdbeat.operations import reservations
@@ -174,11 +174,7 @@ async def reserve_slot(request: ApiRequest) -> Response:
 routes.operation(
     "GET", "/api/reservations", reservations.list_reservations, name="list_direct_reservations",
     answers={200: Page[Reservation]},
-    parameters=(
-        Parameter("status", "Only reservations of this status.", {"enum": list(ReservationStatus)}),
-        LIMIT,
-        CURSOR,
-    ),
+    parameters=(Parameter("status", "Only reservations of this status.", {"enum": list(ReservationStatus)}),),
 )  # fmt: skip
 routes.operation("GET", "/api/reservations/{id}", reservations.get_reservation, answers={200: ReservationDetail})
 routes.operation(

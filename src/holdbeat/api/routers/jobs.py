@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from holdbeat.api.request import HEADERS, ApiRequest
-from holdbeat.api.routes import CURSOR, ID_OR_NAME, IF_MATCH, LIMIT, NAME, TEXT, Parameter, Routes
+from holdbeat.api.routes import ID_OR_NAME, LIMIT, NAME, TEXT, Parameter, Routes
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupStatus
 from holdbeat.domain.job import JobStatus
@@ -142,9 +142,7 @@ job_routes.operation(
     "POST", "/api/jobs/batch", submitting.submit_jobs, body=JobBatchRequest, answers={200: Items[Job], 201: Items[Job]},
     refuses=(409,), renamed={"jobs": "requests"}, body_hook=without_header_key,
 )  # fmt: skip
-job_routes.operation(
-    "GET", "/api/jobs", jobs.list_jobs, answers={200: Page[Job]}, parameters=(*_FILTERS, _ORDER, LIMIT, CURSOR)
-)
+job_routes.operation("GET", "/api/jobs", jobs.list_jobs, answers={200: Page[Job]}, parameters=(*_FILTERS, _ORDER))
 job_routes.operation("POST", "/api/jobs/cancel", jobs.cancel_jobs, body=BulkCancelRequest, answers={200: BulkResult})
 job_routes.operation("GET", "/api/jobs/{id}", jobs.get_job, answers={200: Job})
 job_routes.operation("PATCH", "/api/jobs/{id}", jobs.update_job, body=JobChange, answers={200: Job}, refuses=(409,))
@@ -177,7 +175,6 @@ job_routes.operation(
     "GET", "/api/jobs/{id}/events", jobs.job_events, name="list_job_events", answers={200: Page[Event]},
     parameters=(
         Parameter("limit", LIMIT.description, {"type": "integer", "minimum": 1, "maximum": 500, "default": 500}),
-        CURSOR,
     ),
 )  # fmt: skip
 
@@ -185,11 +182,7 @@ job_routes.operation(
 
 queue_routes.operation(
     "GET", "/api/queue", jobs.get_queue, answers={200: QueuePage},
-    parameters=(
-        Parameter("resource", "Only jobs on this resource.", NAME),
-        LIMIT,
-        CURSOR,
-    ),
+    parameters=(Parameter("resource", "Only jobs on this resource.", NAME),),
 )  # fmt: skip
 queue_routes.operation(
     "POST", "/api/queue/reorder", jobs.reorder_queue, body=ReorderRequest, answers={200: Items[Job]},
@@ -213,8 +206,6 @@ run_routes.operation(
         Parameter("job_id", "Only the run of this job.", TEXT),
         Parameter("type", "Only runs of this type.", TEXT),
         Parameter("error_kind", "Only runs that failed like this.", {"enum": list(ErrorKind)}, is_multiple=True),
-        LIMIT,
-        CURSOR,
     ),
 )  # fmt: skip
 run_routes.operation(
@@ -237,8 +228,6 @@ template_routes.operation(
     parameters=(
         Parameter("type", "Only templates of this type.", TEXT),
         Parameter("archived", "Archived ones, or all.", {"enum": ["true", "false", "all"], "default": "false"}),
-        LIMIT,
-        CURSOR,
     ),
 )  # fmt: skip
 template_routes.operation(
@@ -246,11 +235,11 @@ template_routes.operation(
 )
 template_routes.operation(
     "PATCH", "/api/job-templates/{id}", templates.update_template, name="update_job_template", body=TemplateChange,
-    answers={200: JobTemplate}, refuses=(409, 412), parameters=(IF_MATCH,),
+    answers={200: JobTemplate}, refuses=(409,),
 )  # fmt: skip
 template_routes.operation(
     "DELETE", "/api/job-templates/{id}", templates.archive_template, name="archive_job_template",
-    answers={200: JobTemplate}, refuses=(409, 412), parameters=(IF_MATCH,),
+    answers={200: JobTemplate}, refuses=(409,),
 )  # fmt: skip
 
 # --- job groups ---------------------------------------------------------------------------------------------
@@ -264,8 +253,6 @@ group_routes.operation(
     parameters=(
         Parameter("status", "Only groups of this status.", {"enum": list(GroupStatus)}, is_multiple=True),
         Parameter("name", "Only groups of this name.", TEXT),
-        LIMIT,
-        CURSOR,
     ),
 )  # fmt: skip
 group_routes.operation("GET", "/api/job-groups/{id}", groups.get_group, name="get_job_group", answers={200: JobGroup})

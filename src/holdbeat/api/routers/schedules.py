@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from holdbeat.api.problem import answer
 from holdbeat.api.request import ApiRequest
-from holdbeat.api.routes import CURSOR, ID_OR_NAME, IF_MATCH, LIMIT, TEXT, Parameter, Routes
+from holdbeat.api.routes import ID_OR_NAME, TEXT, Parameter, Routes
 from holdbeat.domain.occurrence import OccurrenceStatus
 from holdbeat.operations import endpoint_test
 from holdbeat.operations.kinds import methods_of
@@ -58,19 +58,10 @@ def _add(routes: Routes, namespace: str, schema: Any, request: Any, change: Any,
     add = routes.operation
     add("POST", f"{path}/preview", methods["preview_timetable"], body=PreviewRequest, answers={200: Preview})
     add("POST", path, methods["create"], body=request, answers={201: schema}, refuses=(409,))
-    add(
-        "GET",
-        path,
-        methods["list"],
-        answers={200: Page[schema]},
-        parameters=(*filters, _LABEL, _TEXT, _ORDER, LIMIT, CURSOR),
-    )
+    add("GET", path, methods["list"], answers={200: Page[schema]}, parameters=(*filters, _LABEL, _TEXT, _ORDER))
     add("GET", item_path, methods["get"], answers={200: schema})
-    add(
-        "PATCH", item_path, methods["update"], body=change, answers={200: schema}, refuses=(409, 412),
-        parameters=(IF_MATCH,),
-    )  # fmt: skip
-    add("DELETE", item_path, methods["delete"], answers={204: None}, refuses=(412,), parameters=(IF_MATCH,))
+    add("PATCH", item_path, methods["update"], body=change, answers={200: schema}, refuses=(409,))
+    add("DELETE", item_path, methods["delete"], answers={204: None})
     for step in ("enable", "disable", "resume", "reset-failures"):
         method = methods[step.replace("-", "_")]
         add("POST", f"{item_path}/{step}", method, answers={200: schema}, refuses=(400, 409, 413))
@@ -91,7 +82,7 @@ def _add(routes: Routes, namespace: str, schema: Any, request: Any, change: Any,
     add("POST", f"{item_path}/trigger", methods["trigger"], answers={201: TriggeredJob}, refuses=(400, 409, 413))
     add(
         "GET", f"{item_path}/occurrences", methods["occurrences"], answers={200: Page[Occurrence]},
-        parameters=(_STATUS, LIMIT, CURSOR),
+        parameters=(_STATUS,),
     )  # fmt: skip
     add("GET", f"{item_path}/explain", methods["explain"], answers={200: ScheduleExplanation})
     add("GET", f"{item_path}/preview", methods["preview"], answers={200: Preview}, parameters=(_COUNT,))

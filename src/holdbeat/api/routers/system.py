@@ -7,7 +7,7 @@ from starlette.responses import Response
 from holdbeat.api.problem import answer
 from holdbeat.api.request import ApiRequest
 from holdbeat.api.routers.logs import EVENT_STREAM, streamed
-from holdbeat.api.routes import CURSOR, LIMIT, Parameter, Routes
+from holdbeat.api.routes import LIMIT, Parameter, Routes
 from holdbeat.domain.errors import Invalid
 from holdbeat.operations import system
 from holdbeat.operations.checks import check_id_filter
@@ -25,12 +25,9 @@ routes.operation(
 )  # fmt: skip
 routes.operation(
     "GET", "/api/workers", system.workers, name="list_workers", answers={200: Page[Worker]},
-    parameters=(Parameter("all", "Also those that have ended or fallen silent.", {"type": "boolean"}), LIMIT, CURSOR),
+    parameters=(Parameter("all", "Also those that have ended or fallen silent.", {"type": "boolean"}),),
 )  # fmt: skip
-routes.operation(
-    "GET", "/api/job-types", system.job_types, name="list_job_types", answers={200: Page[JobType]},
-    parameters=(LIMIT, CURSOR),
-)  # fmt: skip
+routes.operation("GET", "/api/job-types", system.job_types, name="list_job_types", answers={200: Page[JobType]})
 
 _ID = {"type": "string", "format": "uuid"}
 _INSTANT = {"type": "string", "format": "date-time"}
@@ -45,8 +42,6 @@ routes.operation(
         Parameter("worker_id", "Only events of this worker.", {"type": "string"}),
         Parameter("since", "Only events from this instant on.", _INSTANT),
         Parameter("until", "Only events before this instant.", _INSTANT),
-        LIMIT,
-        CURSOR,
     ),
 )  # fmt: skip
 

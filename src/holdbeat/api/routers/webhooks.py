@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdbeat.api.routes import CURSOR, IF_MATCH, LIMIT, Parameter, Routes
+from holdbeat.api.routes import Parameter, Routes
 from holdbeat.domain.webhook import DeliveryStatus
 from holdbeat.operations import webhooks
 from holdbeat.schemas.base import Page
@@ -11,9 +11,7 @@ from holdbeat.schemas.system import Delivery, RotateRequest, Webhook, WebhookCha
 routes = Routes("webhooks")
 
 routes.operation("POST", "/api/webhooks", webhooks.create_webhook, body=WebhookRequest, answers={201: Webhook})
-routes.operation(
-    "GET", "/api/webhooks", webhooks.list_webhooks, answers={200: Page[Webhook]}, parameters=(LIMIT, CURSOR)
-)
+routes.operation("GET", "/api/webhooks", webhooks.list_webhooks, answers={200: Page[Webhook]})
 routes.operation(
     "GET", "/api/webhooks/secret", webhooks.webhook_secret, name="get_webhook_secret", answers={200: WebhookSecret}
 )
@@ -22,14 +20,8 @@ routes.operation(
     body=RotateRequest, body_optional=True, answers={200: WebhookSecret},
 )  # fmt: skip
 routes.operation("GET", "/api/webhooks/{id}", webhooks.get_webhook, answers={200: Webhook})
-routes.operation(
-    "PATCH", "/api/webhooks/{id}", webhooks.update_webhook, body=WebhookChange, answers={200: Webhook},
-    refuses=(412,), parameters=(IF_MATCH,),
-)  # fmt: skip
-routes.operation(
-    "DELETE", "/api/webhooks/{id}", webhooks.delete_webhook, answers={204: None}, refuses=(412,),
-    parameters=(IF_MATCH,),
-)  # fmt: skip
+routes.operation("PATCH", "/api/webhooks/{id}", webhooks.update_webhook, body=WebhookChange, answers={200: Webhook})
+routes.operation("DELETE", "/api/webhooks/{id}", webhooks.delete_webhook, answers={204: None})
 routes.operation(
     "POST", "/api/webhooks/{id}/rotate", webhooks.rotate_webhook, name="rotate_webhook_secret", body=RotateRequest,
     body_optional=True, answers={200: Webhook},
@@ -42,8 +34,6 @@ routes.operation(
         Parameter("job_id", "Only messages about this job.", {"type": "string", "format": "uuid"}),
         Parameter("webhook_id", "Only messages to this subscription.", {"type": "string", "format": "uuid"}),
         Parameter("status", "Only messages of this status.", {"enum": list(DeliveryStatus)}),
-        LIMIT,
-        CURSOR,
     ),
 )  # fmt: skip
 routes.operation("GET", "/api/deliveries/{id}", webhooks.get_delivery, answers={200: Delivery})
