@@ -15,7 +15,7 @@ import pytest
 
 from holdbeat import App
 from holdbeat.cli.checks import State, checks_of
-from holdbeat.engine.open_reader_watch import OpenReaderWatch
+from holdbeat.engine.watches import OpenReaderWatch
 from holdbeat.observe.metrics import Metrics
 from holdbeat.store.attention import read_attention
 from holdbeat.store.postgres import open_reader as postgres_open_reader

@@ -26,13 +26,12 @@ from holdbeat.engine.direct_execution import DirectExecutionHandler
 from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.heartbeat import Heartbeat
-from holdbeat.engine.open_reader_watch import OpenReaderWatch
 from holdbeat.engine.report_flush import ReportFlush
 from holdbeat.engine.retention import Retention
 from holdbeat.engine.run_reports import RunReports
 from holdbeat.engine.running import settlement_of
 from holdbeat.engine.service import Service
-from holdbeat.engine.watches import CancelWatch, PreemptionWatch, SchemaWatch, StarvationWatch
+from holdbeat.engine.watches import CancelWatch, OpenReaderWatch, PreemptionWatch, SchemaWatch, StarvationWatch
 from holdbeat.engine.worker_identity import this_worker
 from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.handlers.handler import make_handler

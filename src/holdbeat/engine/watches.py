@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import ClassVar
 
+from holdbeat.domain.attention import OpenReader
 from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.service import Service
 from holdbeat.handlers.stop import StopReason
@@ -18,6 +19,8 @@ from holdbeat.store.topics import Topic
 log = logging.getLogger("holdbeat.engine")
 
 POLL_S = 10.0
+WARN_AGAIN_S = 300.0
+"""How long until the same warning is logged again."""
 PREEMPTION_POLL_S = 1.0
 CANCEL_POLL_S = 0.8
 
@@ -34,6 +37,26 @@ class SchemaWatch(Service):
         refusal = await self.store.read(schema_refusal)
         if refusal is not None:
             raise refusal
+
+
+class OpenReaderWatch(Service):
+    """Warns of a foreign transaction that stays open and costs the store more and more."""
+
+    name: ClassVar[str] = "open-reader-watch"
+
+    def __init__(self, store: PersistenceAdapter) -> None:
+        super().__init__(store, POLL_S)
+        self._warned_at: float | None = None
+
+    async def step(self) -> OpenReader | None:
+        reader = await self.store.read(lambda tx: tx.open_reader())
+        now = self.store.clock.monotonic()
+        if reader is None:
+            self._warned_at = None
+        elif self._warned_at is None or now - self._warned_at >= WARN_AGAIN_S:
+            self._warned_at = now
+            log.warning("%s %s", reader.detail, reader.remedy)
+        return reader
 
 
 class StarvationWatch(Service):
