@@ -75,7 +75,9 @@ def _are_uniform(calls: Sequence[PendingJob]) -> bool:
     type_, template, options = first.type, first.template, first.options
     if "after" in options or options.get("key") is not None:
         return False
-    return all(call.options is options and call.type == type_ and call.template == template for call in calls)
+    return len(calls) == 1 or all(
+        call.options is options and call.type == type_ and call.template == template for call in calls
+    )
 
 
 def _kind_of(call: PendingJob) -> SubmissionKind:
@@ -170,15 +172,17 @@ def _upstream(value: Any, refs: Mapping[int, str]) -> dict[str, Any]:
 
 def connection_of(options: Mapping[str, Any], calls: Sequence[PendingJob]) -> Any:
     """The caller's own connection, which calls that are stored together share; None if the store's own is meant."""
-    layers = [layer.get("connection") for layer in (options, *(call.options for call in calls))]
-    connections = {id(connection): connection for connection in layers if connection is not None}
-    if len(connections) > 1:
-        raise Invalid(
-            "These calls name different connections, but are stored in one transaction. Give them the same one.",
-            code="many_connections",
-            field="connection",
-        )
-    connection = next(iter(connections.values()), None)
+    connection = options.get("connection")
+    for call in calls:
+        own = call.options.get("connection")
+        if connection is None:
+            connection = own
+        elif own is not None and own is not connection:
+            raise Invalid(
+                "These calls name different connections, but are stored in one transaction. Give them the same one.",
+                code="many_connections",
+                field="connection",
+            )
     return None if connection is None else driver_connection(connection)
 
 

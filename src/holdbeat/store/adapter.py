@@ -110,9 +110,9 @@ class PersistenceAdapter(ABC):
         """`submit` for a heartbeat, which waits for no other call where the engine has several connections."""
         self.submit(work, read_only=False)
 
-    def write_waiting(self, work: Work) -> None:
-        """`submit` for a write whose caller does nothing else until it is answered."""
-        self.submit(work, read_only=False)
+    def write_here(self, work: Work) -> bool:
+        """Runs a write in the caller's own thread, which would only wait for it; False if it has to be submitted."""
+        return False
 
     def _start(self, work: Work, *, read_only: bool) -> Coroutine[Any, Any, Any]:
         began = self.clock.monotonic() if self.timer is not None else 0.0
@@ -233,8 +233,14 @@ class PersistenceAdapter(ABC):
 
     def write_sync(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`write` for threads and scripts without an event loop."""
+        answers: list[Any] = []
+        if self.write_here(Work(verb, args, kwargs, on_answer=answers.append)):
+            if isinstance(answers[0], Exception):
+                raise answers[0]
+            own: T = answers[0]
+            return own
         work = Work(verb, args, kwargs)
-        self.write_waiting(work)
+        self.submit(work, read_only=False)
         assert work.future is not None
         result: T = work.future.result()
         return result

@@ -45,17 +45,21 @@ def span_context(traceparent: str | None) -> Any | None:
     return SpanContext(int(match["trace"], 16), int(match["span"], 16), is_remote=True, trace_flags=flags)
 
 
-@contextlib.contextmanager
-def submit_span(submissions: Sequence[Submission]) -> Iterator[str | None]:
+_NO_SPAN: contextlib.AbstractContextManager[str | None] = contextlib.nullcontext(None)
+
+
+def submit_span(submissions: Sequence[Submission]) -> contextlib.AbstractContextManager[str | None]:
     """A span around the submission of jobs, below the span of the caller; gives its traceparent, if there is one.
 
     Made within the transaction that stores the job, whichever way it was submitted. A transaction that has to be run
     again makes another span.
     """
     active = tracer()
-    if active is None:
-        yield None
-        return
+    return _NO_SPAN if active is None else _submit_span(active, submissions)
+
+
+@contextlib.contextmanager
+def _submit_span(active: Any, submissions: Sequence[Submission]) -> Iterator[str | None]:
     from opentelemetry import trace
 
     types = {submission.type or submission.template or "" for submission in distinct_items(submissions)}

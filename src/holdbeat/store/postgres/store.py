@@ -141,16 +141,15 @@ class PostgresStore(PersistenceAdapter):
         else:
             reply((work, refusal) for work in works)
 
-    def write_waiting(self, work: Work) -> None:
-        """Writes in the caller's own thread, which waits anyway; one at a time, others share the writers' commits."""
+    def write_here(self, work: Work) -> bool:
+        """Writes in the caller's own thread; one at a time, others share the writers' commits."""
         if self._refused is not None or self._closed or not self._waiting_caller.acquire(blocking=False):
-            self.submit(work, read_only=False)
-            return
+            return False
         try:
             if self._closed:
-                self.submit(work, read_only=False)
-            elif work.begin():
-                self._answer(self._write, self._callers_link, [work])
+                return False
+            self._answer(self._write, self._callers_link, [work])
+            return True
         except BaseException:
             # Ctrl-C in the middle: nobody knows how far the conversation with the database came.
             self._callers_link.drop()

@@ -97,10 +97,12 @@ class Preparation:
         params = batch.params
         if defaults.get("params"):
             params = [{**defaults["params"], **own} for own in params]
-        if schema and not all(matches(schema, values) for values in params):
-            return None
         title, pattern = submission.own.get("title"), defaults.get("title")
-        titles = [job_title(type_.name, values, title=title, pattern=pattern, schema=schema) for values in params]
+        titles = []
+        for values in params:
+            if schema and not matches(schema, values):
+                return None
+            titles.append(job_title(type_.name, values, title=title, pattern=pattern, schema=schema))
         with submit_span(batch) as trace:
             kind = batch.kind.prepared
             version = type_.name, type_.announced_at

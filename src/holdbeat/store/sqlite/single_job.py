@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -39,7 +40,7 @@ def _uniform_insertion(columns: tuple[str, ...], count: int) -> str:
 def insert_single_job(tx: SqliteTransaction, insert: SingleInsert[Any]) -> tuple[int, Row] | None:
     """Stores the job and its Event: the position and the row of the Event. None if the type of the job has changed."""
     columns, connection, now = insert.columns, tx.connection, bound(tx.now)
-    values = [bound(value) for value in columns.values()]
+    values = [bound(value) if isinstance(value, datetime) else value for value in columns.values()]
     connection.execute(_insertion(tuple(columns)), (*values, now, columns["type"], bound(insert.type_announced_at)))
     if connection.changes() == 0:
         return None

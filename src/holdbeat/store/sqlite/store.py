@@ -142,12 +142,6 @@ class SqliteStore(PersistenceAdapter):
         else:
             self._writing.put_all(works)
 
-    def write_waiting(self, work: Work) -> None:
-        if threading.get_ident() in self._writing_threads:
-            raise write_interrupted_itself()
-        if self._refused is not None or self._closed or not self._write_here(work):
-            self.submit(work, read_only=False)
-
     def _make_inserts(self, loop: asyncio.AbstractEventLoop, verb: CoalescedInsert[A, T]) -> LoopInserts[A, T] | None:
         return None if self._closed else SqliteLoopInserts(self, loop, verb)
 
@@ -277,11 +271,13 @@ class SqliteStore(PersistenceAdapter):
                 with self._write_lock:
                     self._commit(works)
 
-    def _write_here(self, work: Work) -> bool:
-        """Commits in the caller's own thread, which waits anyway, if nobody else writes or waits to."""
-        if self._write_lock.locked() or len(self._writing):
-            return False
+    def write_here(self, work: Work) -> bool:
+        """Commits in the caller's own thread if nobody else writes or waits to."""
         own = threading.get_ident()
+        if own in self._writing_threads:
+            raise write_interrupted_itself()
+        if self._refused is not None or self._closed or self._write_lock.locked() or len(self._writing):
+            return False
         try:
             self._writing_threads.add(own)
             with self._write_lock:
