@@ -17,9 +17,11 @@ RUN_MARK = "HOLDBEAT_RUN_ID"
 _SWEEPS = 20
 """How often it looks again, because a process that forks may be between two looks."""
 
-_LOOKS_AT_EXEC = 10
-"""How often a process is looked at that has no environment yet: between two programs it has none for a moment."""
-_YOUNG_S = 5.0
+_EXEC_PAUSES_S = [0.001 * 2**number for number in range(10)]
+"""When a process is looked at again that is between two programs. On a busy machine that can last a while."""
+_START_CODE, _ENV_START, _ENV_END = 26 - 3, 50 - 3, 51 - 3
+"""Fields of /proc/PID/stat, counted from the state: where program and environment are in memory. The kernel writes the
+place of the program last."""
 
 
 def kill_marked(run_ids: Collection[str]) -> int:
@@ -47,23 +49,23 @@ def _marked(marks: frozenset[bytes]) -> list[int]:
     if not hasattr(os, "pidfd_open"):  # not Linux
         return []
     found, starting = _look_at([int(entry) for entry in os.listdir("/proc") if entry.isdecimal()], marks)
-    for _ in range(_LOOKS_AT_EXEC):
+    for pause_s in _EXEC_PAUSES_S:
         if not starting:
             break
-        time.sleep(0.002)
+        time.sleep(pause_s)
         more, starting = _look_at(starting, marks)
         found += more
     return found
 
 
 def _look_at(pids: list[int], marks: frozenset[bytes]) -> tuple[list[int], list[int]]:
-    """Which of these processes have the mark, and which are in the middle of an exec, and have no environment yet."""
+    """Which of these processes have the mark, and which are in the middle of an exec."""
     found, starting = [], []
     for pid in pids:
         environment = _environment(pid)
         if not marks.isdisjoint(environment.split(b"\0")):
             found.append(pid)
-        elif not environment and _is_young(pid):
+        elif not environment and _is_in_exec(pid):
             starting.append(pid)
     return found, starting
 
@@ -77,16 +79,16 @@ def _environment(pid: int) -> bytes:
         return b""
 
 
-def _is_young(pid: int) -> bool:
-    """Whether this is a process of this user that began in the last seconds."""
+def _is_in_exec(pid: int) -> bool:
+    """Whether a process of this user whose environment was empty is between two programs, or was just now. One that was
+    started without an environment is not."""
     try:
         os.readlink(f"/proc/{pid}/exe")  # kernel threads, zombies and processes of others have none to be read
-        with open(f"/proc/{pid}/stat") as stat, open("/proc/uptime") as uptime:
+        with open(f"/proc/{pid}/stat") as stat:
             fields = stat.read().rpartition(")")[2].split()
-            age_s = float(uptime.read().split()[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
+        return fields[_START_CODE] == "0" or fields[_ENV_START] != fields[_ENV_END]
+    except (OSError, IndexError):
         return False
-    return age_s < _YOUNG_S
 
 
 def _has_mark(pid: int, marks: frozenset[bytes]) -> bool:
