@@ -71,7 +71,8 @@ RESERVED_EVENT_IDS = 1000
 def _event_batch_insertion(columns: tuple[str, ...]) -> str:
     """An INSERT of one row of the log that takes as many ids as it holds Events: the first parameter."""
     marks = ", ".join(["?"] * len(columns))
-    return f"INSERT INTO events (id, {', '.join(columns)}) SELECT {LAST_EVENT_ID} + ?, {marks}"
+    # VALUES: what an INSERT selects with a look at its own table, SQLite first writes into one beside it.
+    return f"INSERT INTO events (id, {', '.join(columns)}) VALUES ({LAST_EVENT_ID} + ?, {marks})"
 
 
 class SqliteTransaction(Transaction):
