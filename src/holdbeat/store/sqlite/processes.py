@@ -33,7 +33,8 @@ FOLDER_TICK_S = 0.02
 """More than a tick of the clock with which a file system marks changes."""
 LOCK_POLL_S = 0.00002
 LOCK_POLL_MAX_S = 0.001
-"""How long a process waits between two attempts to take the write lock: about as long as a commit takes."""
+"""How long a process waits between two attempts to take the write lock, at first and at the most. A worker that was
+told of a job before its commit needs it soon."""
 PRIORITY_AFTER_S = 1.0
 """After this wait a process gets the write lock before those that came later."""
 WRITE_BYTE, PRIORITY_BYTE = 0, 1

@@ -318,11 +318,8 @@ class SqliteStore(PersistenceAdapter):
             self._give_up(works, error)
             return
         # Wake-ups before replies: a caller that gets its reply takes the interpreter's lock and keeps it for a while.
-        # Those for the event log alone come after them: who follows it can wait so long.
-        late_wakes = batch.wakes if batch.wakes == {Topic.EVENTS} else set()
-        self._wake(batch.wakes - late_wakes)
+        self._wake(batch.wakes, knows_others=bool(batch.early_wakes))
         reply(batch.answers)
-        self._wake(late_wakes, knows_others=bool(batch.early_wakes))
         if batch.committed:
             self.report_commit(batch.committed)
 
