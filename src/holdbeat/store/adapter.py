@@ -2,8 +2,8 @@
 
 - A verb runs in one transaction. When `write` returns, it is on disk; when it raises, nothing of it is.
 - Verbs that wait at the same time may share one commit, but one's failure does not fail another.
-- Topics that a verb names (`tx.wake`) reach the listeners after the commit, in this process and in others. Wake-ups
-  are a hint: every subscriber also polls.
+- Topics that a verb names (`tx.wake`) reach the listeners after the commit, in this process and in others; that a new
+  job is ready may reach them just before it. Wake-ups are a hint: every subscriber also polls.
 - A store belongs to the process that opened it: see `forks`.
 """
 

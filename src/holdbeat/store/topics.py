@@ -13,7 +13,8 @@ class Topic(StrEnum):
     """Each name is written as it is into PostgreSQL's notifications and SQLite's datagrams."""
 
     READY = "ready"
-    """A job or a direct request may be claimable now: enqueued, moved, resumed, or its gate opened."""
+    """A job or a direct request may be claimable now: enqueued, moved, resumed, or its gate opened. Where a claim waits
+    for the transaction that stores a new job, this may be told just before its commit."""
     DELAYED = "delayed"
     """A job was stored that becomes ready at a later time: the next alarm may be earlier than thought."""
     SLOTS = "slots"
