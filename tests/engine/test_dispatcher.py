@@ -137,6 +137,27 @@ async def test_a_late_result_is_kept_as_evidence_and_changes_nothing(store_url: 
         assert sorted(slot for slot in dispatcher.slots.free if slot >= 0) == [0, 1, 2]
 
 
+async def test_free_slots_for_http_calls_alone_start_no_cycle_beside_another(postgres_url: str) -> None:
+    app = App(store=postgres_url, slots=4, concurrency="unlimited")
+    async with app.running():
+        supervisor = app._supervisor
+        assert supervisor is not None
+        dispatcher = supervisor.dispatcher
+        await until(lambda: not dispatcher._cycle_tasks)
+        ordinary, http = dispatcher.slots.take_all()
+        assert len(http) >= dispatcher._batch
+        dispatcher._cycles_in_flight += 1  # one that holds all ordinary slots
+        dispatcher.slots.give_back(http)
+        dispatcher.look()
+        assert not dispatcher._cycle_tasks
+        # As many ordinary slots are worth one.
+        dispatcher.slots.give_back(ordinary)
+        dispatcher.look()
+        assert dispatcher._cycle_tasks
+        dispatcher._cycles_in_flight -= 1
+    app.close()
+
+
 class Unstorable:
     """A handler whose result no database takes."""
 

@@ -118,3 +118,12 @@ def test_a_lost_connection_is_an_operational_error(connection: StoreConnection) 
         pipeline.send("SELECT 1")
         pipeline.sync()
     assert connection.closed
+
+
+def test_what_is_written_is_compressed_by_lz4_where_the_server_has_it(connection: StoreConnection) -> None:
+    offered = connection.execute(
+        "SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
+    ).fetchone()
+    used = connection.execute("SELECT current_setting('default_toast_compression', true)").fetchone()
+    assert used is not None
+    assert (used[0] == "lz4") is (offered is not None and bool(offered[0]))
