@@ -81,19 +81,19 @@ def send_signal(tx: Transaction, job_id: str, name: str, payload: Any = None, se
 
 def unfinished_jobs(tx: Transaction, root_id: str) -> list[Row]:
     """The unfinished jobs of a chain, locked: id, status and waits."""
-    if tx.dialect == "postgres":
-        # The first look may wait for a run that ends meanwhile: the job that follows it is seen by the second.
-        _unfinished(tx, root_id)
-    return _unfinished(tx, root_id)
+    while True:
+        unfinished = tx.rows(f"{_UNFINISHED} FOR UPDATE", id=root_id)
+        # A look that waited for a run which ended meanwhile does not see the job that follows it, and that one may end
+        # while the next look waits for it. So this goes on until a look that waits for nobody sees no other job.
+        if tx.dialect == "sqlite" or tx.rows(_UNFINISHED, id=root_id) == unfinished:
+            return unfinished
 
 
-def _unfinished(tx: Transaction, root_id: str) -> list[Row]:
-    return tx.rows(
-        "SELECT id, status, waits FROM jobs WHERE status IN ('QUEUED', 'RUNNING') AND id IN (SELECT id FROM jobs "
-        "WHERE root_id = :id AND root_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING') "
-        "UNION ALL SELECT id FROM jobs WHERE id = :id) ORDER BY id FOR UPDATE",
-        id=root_id,
-    )
+_UNFINISHED = (
+    "SELECT id, status, waits FROM jobs WHERE status IN ('QUEUED', 'RUNNING') AND id IN (SELECT id FROM jobs "
+    "WHERE root_id = :id AND root_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING') "
+    "UNION ALL SELECT id FROM jobs WHERE id = :id) ORDER BY id"
+)
 
 
 def open_if(tx: Transaction, unfinished: list[Row], is_over: Callable[[dict[str, Any]], bool]) -> None:
