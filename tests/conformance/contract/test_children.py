@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import GroupMode, OnFailure
-from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy
+from holdbeat.domain.job import Hold, Job, JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.run import Outcome
 from holdbeat.domain.submission import Submission
@@ -279,3 +280,21 @@ def test_retention_spares_a_child_whose_parent_may_still_read_it(store: Persiste
     clock.advance(10_000)
     store.write_sync(prune, clock.now())
     assert count(store, "jobs") == 0
+
+
+@pytest.mark.rule("WAIT-07")
+def test_a_grandchild_that_is_made_during_the_cancel_of_its_grandparent_is_cancelled_with_it(
+    store: PersistenceAdapter, open_store: OpenStore
+) -> None:
+    other = open_store()
+    store.write_sync(submit, [Submission.read({"type": "noop"})])
+    parent = claim_one(store)
+    child_id = child_of(store, parent)
+    child = claim_one(store, worker="x")
+    assert job_of_claim(child).id == child_id
+    with HeldOpen(store, make_child, call(child)) as held:
+        cancelling = in_background(lambda: cancel(other, job_of_claim(parent).id))
+        time.sleep(0.5)
+        grandchild_id = held.commit()
+    assert cancelling.result(30).status is JobStatus.CANCELLED
+    assert [look(store, id_).status for id_ in (child_id, grandchild_id)] == [JobStatus.CANCELLED] * 2

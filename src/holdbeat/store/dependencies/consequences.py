@@ -29,8 +29,11 @@ PARENT_CANCELLED = "parent cancelled"
 
 def cancel_descendants(tx: Transaction, chain_ids: Sequence[str], outbox: Outbox) -> list[Job]:
     """Cancels what the handlers of these chains made and is unfinished, with all below it; returns what has ended."""
-    jobs = locked_unfinished(tx, descendants_of(tx, chain_ids))
-    return mark_cancelled(tx, jobs, PARENT_CANCELLED, outbox)
+    jobs: dict[str, Job] = {}
+    # A child that was about to make one of its own had to be waited for: what it made is seen by the next look.
+    while new := [job_id for job_id in descendants_of(tx, chain_ids) if job_id not in jobs]:
+        jobs |= {job.id: job for job in locked_unfinished(tx, new)}
+    return mark_cancelled(tx, list(jobs.values()), PARENT_CANCELLED, outbox)
 
 
 def settle_dependents(
