@@ -104,3 +104,15 @@ def test_a_child_that_waits_is_one_line_of_the_page_of_its_parent(served: Served
     page.goto(f"{served.url}/ui/jobs/{parent}")
     expect(page.locator("#children li")).to_have_count(1)
     expect(page.locator("#children a")).to_have_attribute("href", f"/ui/jobs/{child['id']}")
+
+
+@pytest.mark.rule("GRP-05", "WAIT-08")
+def test_the_page_of_a_group_says_what_a_member_waits_for_and_names_what_follows(served: Served, page: Page) -> None:
+    request = {"mode": "parallel", "jobs": [{"type": "asks"}], "then": {"type": "echo", "title": "Report of all"}}
+    group = served.client.post("/api/job-groups", json=request).json()
+    eventually(lambda: served.job(group["jobs"][0]["id"])["continued_by"])
+    page.goto(f"{served.url}/ui/groups/{group['id']}")
+    member = page.locator("#members li")
+    expect(member).to_contain_text("waits for somebody's answer")
+    expect(member).not_to_contain_text("attempts")
+    expect(page.locator("#state").get_by_role("link", name="Report of all")).to_be_visible()

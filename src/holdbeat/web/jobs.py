@@ -34,6 +34,7 @@ from holdbeat.web.charts import member_bars, step_bars
 from holdbeat.web.event_sentences import sentences
 from holdbeat.web.forms import offered_types
 from holdbeat.web.graph import DRAWN_MAX, drawn_graph
+from holdbeat.web.queue import wait_text
 from holdbeat.web.rendering import ids_told
 from holdbeat.web.request import LONGEST, Ask
 
@@ -155,8 +156,12 @@ def read_group(tx: Transaction, ask: Ask) -> dict[str, Any]:
     chains: dict[int, list[dict[str, Any]]] = {}
     for job in jobs[:SHOWN_MEMBERS]:
         chains.setdefault(job.sequence or 0, []).append(job_json(job))
+    then = load_jobs(tx, [group.then_job_id]) if group.then_job_id else []
     return {
         "title": group.name or "Group",
+        "then": then[0] if then else None,
+        "attempts": {n: sum(job["status"] != "CONTINUED" for job in chain) for n, chain in chains.items()},
+        "waits": {n: wait_text(chain[-1]["waits_for"]) for n, chain in chains.items() if chain[-1]["waits_for"]},
         "group": {**group_json(group, []), "is_terminal": group.status.is_terminal},
         "chains": chains,
         "bars": member_bars({sequence: chain[-1]["run"] for sequence, chain in chains.items()}, tx.now),

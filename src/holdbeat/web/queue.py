@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -84,10 +84,15 @@ def _row(entry: QueueEntry, starts_at: datetime | None, state: Blockers) -> dict
     }
 
 
+def wait_text(wait: Mapping[str, Any]) -> str:
+    """What the handler of a chain waits for."""
+    return WAITS[wait["kind"]].format(wait.get("name", ""))
+
+
 def _words(job: Job, code: Blocker, state: Blockers) -> str:
     """The blocker of a job in words, with the limit or the wait of its handler."""
     if code is Blocker.WAITING and job.waits_for is not None:
-        return WAITS[job.waits_for["kind"]].format(job.waits_for.get("name", ""))
+        return wait_text(job.waits_for)
     name = state.limit_of(job, code)
     return f"{REASONS[code]} (limit {name})" if name else REASONS[code]
 
