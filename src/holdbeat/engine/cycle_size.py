@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 CYCLES = 3
-"""With one more each job cost the client and the server a tenth more: sessions that add to the same pages wait for each
+"""With one more each job takes a twentieth more processor time: sessions that add to the same pages wait for each
 other. With one less nobody works where two cycles need the interpreter."""
 BATCH = 128
 """So many results and free slots are worth a cycle beside another one: with 65 jobs a cycle each cost a third more."""
