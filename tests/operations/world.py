@@ -20,8 +20,8 @@ _AMOUNT = re.compile(r"\d+(\.\d+)? (ms|s|m|h|minutes?|seconds?)\b")
 VARIES = frozenset(
     {
         "fence", "worker_id", "owner", "heartbeat_at", "lease_expires_at", "waited_s", "ran_s", "duration_s", "pid",
-        "secret", "previous_secret", "paused_by", "by", "idempotency_key", "oldest_wait_s", "next_cursor", "mean_s",
-        "estimated_start", "host", "version_of", "resources", "memory",
+        "position", "secret", "previous_secret", "paused_by", "by", "idempotency_key", "oldest_wait_s", "next_cursor",
+        "mean_s", "estimated_start", "host", "version_of", "resources", "memory",
     }
 )  # fmt: skip
 """Fields whose values differ between two servers, or between two moments."""

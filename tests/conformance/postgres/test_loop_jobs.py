@@ -150,6 +150,7 @@ def test_what_nobody_expected_reaches_every_caller_and_the_next_ones_are_stored(
         before = count(store, "jobs")
         with monkeypatch.context() as faulty:
             faulty.setattr(IdSource, "many", many)
+            faulty.setattr(IdSource, "new", lambda self, now: many(self, now, 1)[0])
             answers = await asyncio.wait_for(submitted(store, *range(4)), 60)
         assert [type(answer) for answer in answers] == [expected] * 4
         assert count(store, "jobs") == before
