@@ -41,6 +41,7 @@ from tests.conformance.acts import (
 from tests.conformance.repair import ask_directly, introduce, write_rows
 
 DAY_S = 86_400.0
+MILLISECOND = timedelta(milliseconds=1)
 NO_RETRY = RetryPolicy(max_attempts=0)
 ONE_RETRY = RetryPolicy(max_attempts=1, base_delay_s=0)
 
@@ -255,7 +256,7 @@ def test_old_chains_that_must_stay_are_looked_at_once_in_a_pass(store: Persisten
 
         def note(sql: str, /, **params: object) -> list[tuple[object, ...]]:
             records = rows_of(sql, **params)
-            if "INDEXED BY jobs_finished" in sql:
+            if "INDEXED BY jobs_ran" in sql:
                 looked.append(len(records))
             return records
 
@@ -284,21 +285,22 @@ def test_retention_goes_on_where_another_process_stopped(store: PersistenceAdapt
         assert count(store, "jobs") == left
 
 
-def plan_of_the_walk(tx: Transaction, before: datetime) -> str:
-    """How the engine finds the next jobs from a place in the middle of the walk."""
+def plans_of_the_walk(tx: Transaction, before: datetime) -> dict[str, str]:
+    """How the engine finds the next jobs that ran, and those that never did, from a place in the middle of the walk."""
     explain = "EXPLAIN QUERY PLAN " if tx.dialect == "sqlite" else "EXPLAIN "
     rows_of = tx.rows
-    plans: list[str] = []
+    plans: dict[str, str] = {}
 
     def note(sql: str, /, **params: Any) -> list[tuple[Any, ...]]:
-        if "INDEXED BY jobs_finished" in sql:
-            plans.append(str(rows_of(explain + sql, **params)))
+        for index in ("jobs_ran", "jobs_never_ran"):
+            if f"INDEXED BY {index} " in sql:
+                plans[index] = str(rows_of(explain + sql, **params))
         return rows_of(sql, **params)
 
     tx.rows = note  # type: ignore[method-assign]
     for _ in range(2):
         prune(tx, before, 50)
-    return plans[-1]
+    return plans
 
 
 @pytest.mark.rule("QUE-07")
@@ -310,14 +312,44 @@ def test_a_batch_is_quick_beside_a_long_history(store: PersistenceAdapter, clock
         ids = tx.new_ids(20_000)
         tx.insert(
             "jobs",
-            ("id", "type", "status", "position", "created_at", "finished_at"),
-            [(i, "noop", "COMPLETED", n, now, now + timedelta(milliseconds=n)) for n, i in enumerate(ids)],
+            ("id", "type", "status", "position", "created_at", "started_at", "finished_at"),
+            [
+                (
+                    i,
+                    "noop",
+                    "COMPLETED" if n % 2 else "CANCELLED",
+                    n,
+                    now,
+                    now if n % 2 else None,
+                    now + MILLISECOND * n,
+                )
+                for n, i in enumerate(ids)
+            ],
         )
 
     store.write_sync(fill)
     change(store, "ANALYZE")
     clock.advance(40 * DAY_S)
-    plan = store.write_sync(plan_of_the_walk, month_ago(clock))
-    assert "jobs_finished" in plan and "Seq Scan" not in plan, plan
+    plans = store.write_sync(plans_of_the_walk, month_ago(clock))
+    assert plans.keys() == {"jobs_ran", "jobs_never_ran"}
+    for index, plan in plans.items():
+        assert index in plan and "Seq Scan" not in plan, plan
     for _ in range(5):
         assert store.write_sync(prune, month_ago(clock), 200).counts["jobs"] == 200
+
+
+@pytest.mark.rule("QUE-07")
+def test_retention_takes_the_oldest_end_first_whatever_the_type(store: PersistenceAdapter, clock: ManualClock) -> None:
+    ended = []
+    for number in range(9):
+        job = enqueue_one(store, "a" if number % 3 else "b")
+        if number % 3 == 2:
+            cancel(store, job.id)
+        else:
+            complete(store, claim_one(store))
+        ended.append(job.id)
+        clock.advance(1)
+    clock.advance(40 * DAY_S)
+    for left in (6, 3, 0):
+        store.write_sync(prune, month_ago(clock), 3)
+        assert job_ids(store) == set(ended[9 - left :])

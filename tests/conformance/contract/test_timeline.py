@@ -17,6 +17,7 @@ from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.jobs.manual_retry import retry_job
+from holdbeat.store.reads.estimates import mean_durations
 from holdbeat.store.reads.event_log import newest_events
 from holdbeat.store.reads.lease_holders import occupants
 from holdbeat.store.reads.needs_attention import (
@@ -69,6 +70,31 @@ def test_minutes_count_what_ended_in_them_by_outcome(store: PersistenceAdapter, 
         {},
     ]
     assert minutes[0].waits_s == [10.0, 10.0, 10.0]
+
+
+@pytest.mark.rule("CAN-04")
+def test_the_run_of_a_cancelled_job_is_counted_when_it_ends(store: PersistenceAdapter, clock: ManualClock) -> None:
+    """The job ends with the cancel, and its run when the handler has ended."""
+    began = clock.now()
+    job = enqueue_one(store)
+    taken = claim_one(store)
+    clock.advance(20)
+    cancel(store, job.id)
+    assert stats_of_the_last_hour(store)["FAILED"] == 0
+    assert [span.finished_at for span in store.read_sync(spans_since, began)[0]] == [None]
+    clock.advance(3620)
+    assert next(minute.ended for minute in store.read_sync(minutes_since, began)) == {}
+    complete(store, taken)
+    assert stats_of_the_last_hour(store)["FAILED"] == 1
+    assert [minute.ended for minute in store.read_sync(minutes_since, began)][-1] == {"FAILED": 1}
+    spans, _ = store.read_sync(spans_since, began + HOUR)
+    assert [(span.id, span.status, span.finished_at) for span in spans] == [(taken.lease.id, "FAILED", clock.now())]
+    assert store.read_sync(mean_durations, ["noop"]) == {"noop": 3640.0}
+
+
+def stats_of_the_last_hour(store: PersistenceAdapter) -> dict[str, int]:
+    last_hour: dict[str, int] = store.read_sync(stats)["runs"]["last_hour"]
+    return last_hour
 
 
 def test_a_wait_is_counted_from_the_end_of_the_delay(store: PersistenceAdapter, clock: ManualClock) -> None:

@@ -112,6 +112,8 @@ def end_runs(
             now=tx.now,
             ids=ids,
         )
+    if ends.cancelled:
+        tx.execute("UPDATE jobs SET run_ended_at = :now WHERE id IN :ids", now=tx.now, ids=ends.cancelled)
     if not leases_are_gone:
         tx.execute("DELETE FROM leases WHERE id IN :ids", ids=[ending.run_id for ending in endings])
     if ends.failed:
@@ -138,6 +140,8 @@ class _Ends:
     """Of each run: id, status, exit_code, error, error_kind, artifacts."""
     jobs: dict[JobStatus, list[str]]
     """The ids of the jobs that get a status."""
+    cancelled: list[str]
+    """The ids of the jobs that were cancelled before their run ended."""
     failed: list[Failure]
     continued: list[Continued]
 
@@ -145,7 +149,7 @@ class _Ends:
 def _ends_of(tx: Transaction, endings: Sequence[Ending], outbox: Outbox) -> _Ends:
     """Decides what each ending comes to, records its event and tells the outbox."""
     is_followed = bool(outbox.subscribers())
-    ends = _Ends([], {}, [], [])
+    ends = _Ends([], {}, [], [], [])
     now = tx.now
     record = tx.events.append
     for ending in endings:
@@ -153,6 +157,7 @@ def _ends_of(tx: Transaction, endings: Sequence[Ending], outbox: Outbox) -> _End
         if ending.status is JobStatus.CANCELLED:
             reason = ending.cancel_reason or "cancelled"
             outcome = Outcome.failed(ErrorKind.CANCELLED, reason, exit_code=outcome.exit_code)
+            ends.cancelled.append(job_id)
         else:
             if ending.status is JobStatus.RUNNING and outcome.status is RunStatus.COMPLETED:
                 # What nearly every job comes to, without three looks at tables.

@@ -17,6 +17,7 @@ from datetime import datetime
 from holdbeat.domain import events
 from holdbeat.domain.clock import iso
 from holdbeat.domain.limit import Limits, Pool
+from holdbeat.store.ended_runs import HAD_RUN, RUN_END
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.pausing import EVERYTHING
 from holdbeat.store.transaction import Transaction
@@ -60,8 +61,8 @@ _FIRST = (
     "ORDER BY effective_priority DESC, position, created_at, id LIMIT 1"
 )
 _LAST_END = (
-    "SELECT finished_at FROM job_runs INDEXED BY job_runs_finished WHERE type = :type AND finished_at IS NOT NULL "
-    "ORDER BY finished_at DESC LIMIT 1"
+    f"SELECT {RUN_END} FROM jobs j INDEXED BY jobs_ran WHERE j.type = :type AND {HAD_RUN} "
+    f"ORDER BY {RUN_END} DESC LIMIT 1"
 )
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from holdbeat.domain.errors import StoreBusy, StoreDown, StoreRefused
 from holdbeat.domain.store_url import check_postgres_url, driver_missing, not_understood, unreadable_url
+from holdbeat.store.ended_runs import HAD_RUN, RUN_END
 from holdbeat.store.migrate import Migration, migrations, pending
 from holdbeat.store.opening import sqlite_path
 from holdbeat.store.transaction import Transaction
@@ -104,7 +105,8 @@ def is_untouched(tx: Transaction) -> bool:
 
 
 _OLD = (
-    "jobs WHERE finished_at IS NOT NULL AND finished_at < :before",
+    f"jobs j WHERE {HAD_RUN} AND {RUN_END} < :before",
+    "jobs WHERE started_at IS NULL AND finished_at IS NOT NULL AND finished_at < :before",
     "job_groups WHERE finished_at IS NOT NULL AND finished_at < :before",
     "direct_reservations WHERE finished_at IS NOT NULL AND finished_at < :before",
     "occurrences WHERE recorded_at < :before AND due_at < :before",

@@ -15,6 +15,7 @@ from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.limit import Pool
 from holdbeat.domain.reservation import Reservation
 from holdbeat.domain.waits import WaitKind
+from holdbeat.store.ended_runs import RUN_END, RUN_HAS_ENDED
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.limits.turns import fair_pool, turn_of
@@ -31,9 +32,9 @@ AHEAD_MAX = 10_000
 
 
 _LAST_RUNS = (
-    "SELECT started_at, finished_at FROM job_runs INDEXED BY job_runs_finished "
-    "WHERE type = :type AND finished_at IS NOT NULL AND worker_id IS NOT NULL "
-    "ORDER BY finished_at DESC LIMIT :count"
+    "SELECT r.started_at, r.finished_at FROM jobs j INDEXED BY jobs_ran JOIN job_runs r ON r.job_id = j.id "
+    f"WHERE j.type = :type AND {RUN_HAS_ENDED} AND r.worker_id IS NOT NULL AND r.finished_at IS NOT NULL "
+    f"ORDER BY {RUN_END} DESC LIMIT :count"
 )
 _LAST_HELD = (
     "SELECT granted_at, finished_at FROM direct_reservations WHERE type = :type AND kind <> 'direct' "

@@ -101,9 +101,7 @@ def list_runs(
             conditions.add(f"r.{name} = :{name}", **{name: check_text(chosen[name], name, 500)})
     if "error_kind" in chosen:
         # Only a FAILED run has one.
-        conditions.add(
-            "r.error_kind IN :kinds AND r.status IN ('FAILED', 'SKIPPED')", kinds=error_kinds(chosen["error_kind"])
-        )
+        conditions.add("r.error_kind IN :kinds AND r.not_completed = 'FAILED'", kinds=error_kinds(chosen["error_kind"]))
     columns = f"{short_run_columns(tx.dialect, 'r.', LISTED_RESULT_BYTES)}, r.type"
     cursors = Cursors("job_runs", chosen)
     return read_page(
@@ -147,19 +145,18 @@ def list_templates(
 
 
 def _run_status(conditions: Conditions, statuses: list[str]) -> None:
-    ended = [status for status in statuses if status != "RUNNING"]
-    parts = ["r.status IS NULL"] if "RUNNING" in statuses else []
-    # Written out, so that both planners recognise their partial index.
-    parts += [f"r.status = '{status}'" for status in ended]
-    conditions.add(f"({' OR '.join(parts)})")
-    if not ended:
+    # Written out, not bound, so that both planners recognise their partial index.
+    ended = ", ".join(f"'{status}'" for status in statuses if status != "RUNNING")
+    if set(statuses) <= {"FAILED", "SKIPPED"}:
+        conditions.add(f"r.not_completed IN ({ended})")
+    elif ended:
+        conditions.add(f"(r.status IN ({ended}){' OR r.status IS NULL' if 'RUNNING' in statuses else ''})")
+    else:
         # A run that has not ended belongs to a RUNNING job or to a lease, and there are few of either.
         conditions.add(
-            "r.job_id IN (SELECT id FROM jobs WHERE status = 'RUNNING' "
+            "r.status IS NULL AND r.job_id IN (SELECT id FROM jobs WHERE status = 'RUNNING' "
             "UNION SELECT job_id FROM leases WHERE job_id IS NOT NULL)"
         )
-    elif set(statuses) <= {"FAILED", "SKIPPED"}:
-        conditions.add("r.status IN ('FAILED', 'SKIPPED')")
 
 
 def _pinned(tx: Transaction, conditions: Conditions) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from holdbeat.domain import events
 from holdbeat.domain.job import JobStatus
 from holdbeat.domain.run import RunStatus
+from holdbeat.store.ended_runs import RUN_END, RUN_HAS_ENDED, RUN_OUTCOME, ended_types
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.rare_events import event_counts
 from holdbeat.store.reads.rows import READY_SINCE
@@ -22,14 +23,6 @@ from holdbeat.store.transaction import Row, Transaction
 _EXACT_WAITS = 2_000
 """Above so many ready jobs a wait is counted from `created_at`, which the index has, even if the jobs became ready
 later."""
-
-_NEXT_TYPE = "(SELECT min(type) FROM job_runs WHERE finished_at IS NOT NULL AND type > ended.type)"
-_ENDED_TYPES = (
-    "WITH RECURSIVE ended(type) AS (SELECT (SELECT min(type) FROM job_runs WHERE finished_at IS NOT NULL) "
-    f"UNION ALL SELECT {_NEXT_TYPE} FROM ended WHERE ended.type IS NOT NULL) "
-    "SELECT type FROM ended WHERE type IS NOT NULL"
-)
-"""Every type that has a finished run, by seeking from one to the next in the index."""
 
 
 def stats(tx: Transaction) -> dict[str, Any]:
@@ -114,20 +107,14 @@ def _ready_jobs(tx: Transaction) -> tuple[list[Row], int]:
 def runs_since(tx: Transaction, since: datetime) -> dict[str, int]:
     """Runs that ended after an instant, by outcome."""
     counts = dict.fromkeys((str(status) for status in RunStatus), 0)
-    types = ended_types(tx)
-    for status, amount in tx.rows(
-        "SELECT status, count(*) FROM job_runs WHERE type IN :types AND finished_at IS NOT NULL "
-        "AND finished_at > :since GROUP BY status",
-        types=types,
+    for outcome, amount in tx.rows(
+        f"SELECT {RUN_OUTCOME}, count(*) FROM jobs j INDEXED BY jobs_ran "
+        f"WHERE j.type IN :types AND {RUN_HAS_ENDED} AND {RUN_END} > :since GROUP BY 1",
+        types=ended_types(tx),
         since=since,
     ):
-        counts[status] = int(amount)
+        counts[outcome] = int(amount)
     return counts
-
-
-def ended_types(tx: Transaction) -> list[str]:
-    """Every type that has a finished run, by name."""
-    return tx.column(_ENDED_TYPES)
 
 
 def _waiting(tx: Transaction) -> tuple[tuple[Counter[str], dict[str, datetime]], int]:

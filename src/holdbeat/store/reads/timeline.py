@@ -1,6 +1,6 @@
 """The timeline: runs of a stretch of time, throughput by the minute, and how long work waited.
 
-Keeps reads short: every query goes through `job_runs_finished` by type, or through the few live leases,
+Keeps reads short: every query goes through `jobs_ran` by type, or through the few live leases,
 so a long history behind the window costs nothing.
 """
 
@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdbeat.domain.clock import from_iso
+from holdbeat.store.ended_runs import RUN_END, RUN_HAS_ENDED, RUN_OUTCOME, ended_types
 from holdbeat.store.reads.rows import READY_SINCE
-from holdbeat.store.reads.stats import ended_types
 from holdbeat.store.transaction import Row, Transaction
 
 MOST_SPANS = 1000
@@ -68,16 +68,16 @@ def spans_since(
     these the ones that ended at most LATEST_END later: further ends would be read through for the sake of a few.
     """
     latest = None if until is None else until + LATEST_END
-    window = "" if until is None else "AND r.finished_at < :latest AND {start} < :until "
+    window = "" if until is None else "AND {end} < :latest AND {start} < :until "
     bounds: dict[str, Any] = {"since": since} if until is None else {"since": since, "until": until, "latest": latest}
     columns = "r.id, r.job_id, r.type, r.resource, r.worker_id, r.slot, r.started_at, r.finished_at, r.status"
     rows: list[Row] = []
     for type_ in ended_types(tx):
         rows += tx.rows(
-            f"SELECT {columns}, r.error_kind, j.title FROM job_runs r LEFT JOIN jobs j ON j.id = r.job_id "
-            "WHERE r.type = :type AND r.finished_at IS NOT NULL "
-            f"AND r.finished_at > :since {window.format(start='r.started_at')}AND r.worker_id IS NOT NULL "
-            "ORDER BY r.finished_at DESC LIMIT :limit",
+            f"SELECT {columns}, r.error_kind, j.title FROM jobs j JOIN job_runs r ON r.job_id = j.id "
+            f"WHERE j.type = :type AND {RUN_HAS_ENDED} AND {RUN_END} > :since "
+            f"{window.format(start='j.started_at', end=RUN_END)}AND r.worker_id IS NOT NULL "
+            f"AND r.finished_at IS NOT NULL ORDER BY {RUN_END} DESC LIMIT :limit",
             type=type_,
             limit=limit + 1,
             **bounds,
@@ -85,8 +85,9 @@ def spans_since(
     rows += tx.rows(
         "SELECT r.id, NULL, r.type, r.resource, r.worker_id, l.slot, r.granted_at, r.finished_at, r.outcome, "
         "r.error_kind, r.title FROM direct_reservations r LEFT JOIN leases l ON l.reservation_id = r.id "
-        f"WHERE r.finished_at IS NOT NULL AND r.finished_at > :since {window.format(start='r.granted_at')}"
-        "AND r.granted_at IS NOT NULL ORDER BY r.finished_at DESC LIMIT :limit",
+        "WHERE r.finished_at IS NOT NULL AND r.finished_at > :since "
+        f"{window.format(start='r.granted_at', end='r.finished_at')}AND r.granted_at IS NOT NULL "
+        "ORDER BY r.finished_at DESC LIMIT :limit",
         limit=limit + 1,
         **bounds,
     )
@@ -125,20 +126,21 @@ def minutes_since(tx: Transaction, since: datetime) -> list[Minute]:
     types = ended_types(tx)
     if not types:
         return list(minutes.values())
-    at_minute = "substr(r.finished_at, 1, 16)" if tx.dialect == "sqlite" else "date_trunc('minute', r.finished_at)"
+    at_minute = f"substr({RUN_END}, 1, 16)" if tx.dialect == "sqlite" else f"date_trunc('minute', {RUN_END})"
     window: dict[str, Any] = {"types": types, "first": first}
-    condition = "r.type IN :types AND r.finished_at IS NOT NULL AND r.finished_at >= :first"
+    condition = f"j.type IN :types AND {RUN_HAS_ENDED} AND {RUN_END} >= :first"
     total = 0
-    for at, status, amount in tx.rows(
-        f"SELECT {at_minute}, r.status, count(*) FROM job_runs r WHERE {condition} GROUP BY 1, 2", **window
+    for at, outcome, amount in tx.rows(
+        f"SELECT {at_minute}, {RUN_OUTCOME}, count(*) FROM jobs j INDEXED BY jobs_ran WHERE {condition} GROUP BY 1, 2",
+        **window,
     ):
         total += int(amount)
         if (minute := minutes.get(_minute(tx, at))) is not None:
-            minute.ended[status] = int(amount)
+            minute.ended[outcome] = int(amount)
     waited = tx.rows(
-        f"SELECT {at_minute}, {READY_SINCE.format(job='j.')}, r.started_at "
-        f"FROM job_runs r JOIN jobs j ON j.id = r.job_id WHERE {condition} AND r.fence % :every = 0 "
-        "AND r.worker_id IS NOT NULL",
+        f"SELECT {at_minute}, {READY_SINCE.format(job='j.')}, j.started_at "
+        f"FROM jobs j INDEXED BY jobs_ran WHERE {condition} AND (j.position / 100) % :every = 0 "
+        "AND EXISTS (SELECT 1 FROM job_runs r WHERE r.job_id = j.id AND r.worker_id IS NOT NULL)",
         **window,
         every=1 + total // MOST_SAMPLED,
     )

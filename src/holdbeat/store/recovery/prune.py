@@ -22,6 +22,7 @@ from typing import Any
 from holdbeat.domain import events
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.store import meta
+from holdbeat.store.ended_runs import HAD_RUN, RUN_END, ended_types
 from holdbeat.store.queue.labels import forget_labels
 from holdbeat.store.rare_events import count_pruned
 from holdbeat.store.recovery.job_families import Family, families
@@ -32,6 +33,14 @@ _OF_JOBS = (
     ("dependencies", "job_id"), ("jobs", "id"),
 )  # fmt: skip
 """Tables with rows of jobs, and the column that has the id of the job."""
+_NEVER_RAN = (
+    "SELECT j.finished_at, j.id FROM jobs j INDEXED BY jobs_never_ran WHERE j.started_at IS NULL "
+    "AND j.finished_at IS NOT NULL AND j.finished_at < :before {beyond}ORDER BY j.finished_at, j.id LIMIT :limit"
+)
+_RAN = (
+    f"SELECT {RUN_END}, j.id FROM jobs j INDEXED BY jobs_ran WHERE j.type = :type AND {HAD_RUN} "
+    f"AND {RUN_END} < :before {{beyond}}ORDER BY {RUN_END}, j.id LIMIT :limit"
+)
 _PLACE = "prune.place"
 _PASSED = "prune.passed"
 _FILES = "prune.files."
@@ -196,16 +205,14 @@ def _window(
     tx: Transaction, before: datetime, limit: int, place: tuple[datetime, str] | None
 ) -> list[tuple[datetime, str]]:
     """The next jobs by their end, after the place of the walk."""
-    beyond = "" if place is None else "AND finished_at >= :at AND (finished_at > :at OR id > :id) "
+    beyond = "" if place is None else f"AND {RUN_END} >= :at AND ({RUN_END} > :at OR j.id > :id) "
     params = {} if place is None else {"at": place[0], "id": place[1]}
     rows = tx.rows(
-        "SELECT finished_at, id FROM jobs INDEXED BY jobs_finished WHERE finished_at IS NOT NULL "
-        f"AND finished_at < :before {beyond}ORDER BY finished_at, id LIMIT :limit",
-        before=before,
-        limit=limit,
-        **params,
+        _NEVER_RAN.format(beyond=beyond.replace(RUN_END, "j.finished_at")), before=before, limit=limit, **params
     )
-    return [(tx.instant(finished_at), job_id) for finished_at, job_id in rows]
+    for type_ in ended_types(tx):
+        rows += tx.rows(_RAN.format(beyond=beyond), type=type_, before=before, limit=limit, **params)
+    return sorted((tx.instant(ended_at), job_id) for ended_at, job_id in rows)[:limit]
 
 
 def _place(tx: Transaction) -> tuple[datetime, str] | None:
