@@ -238,6 +238,20 @@ def test_events_go_from_the_beginning_of_the_log_in_small_batches(
 
 
 @pytest.mark.rule("QUE-07")
+def test_no_event_gets_the_id_of_one_that_is_gone(store: PersistenceAdapter, clock: ManualClock) -> None:
+    enqueue_one(store)
+    clock.jump(-60 * DAY_S)
+    enqueue_one(store)
+    clock.jump(60 * DAY_S)
+    ((newest,),) = rows(store, "SELECT max(id) FROM events")
+    assert store.write_sync(events_pruned, month_ago(clock), 200) == 0
+    later = enqueue_one(store)
+    ((own,),) = rows(store, f"SELECT max(id) FROM events WHERE job_id = '{later.id}'")
+    assert own > newest
+    assert store.write_sync(events_pruned, month_ago(clock), 200) == 1
+
+
+@pytest.mark.rule("QUE-07")
 def test_old_chains_that_must_stay_are_looked_at_once_in_a_pass(store: PersistenceAdapter, clock: ManualClock) -> None:
     """Twenty that must stay stand before twenty that may go; batches of four take all that may go."""
     enqueue_all(store, [NewJob("noop", webhook_url="https://a.example/") for _ in range(20)])

@@ -174,12 +174,15 @@ def prune_events(tx: Transaction, before: datetime, limit: int, pruned: Pruned) 
     """Takes away old Events from the beginning of the log.
 
     Only its first rows are looked at: the log is in order of time but for jumps of a clock, and what such a jump
-    hides is found once the rows around it are old.
+    hides is found once the rows around it are old. The newest row stays while any other does: on SQLite new ids are
+    counted from it, and whoever has read up to it goes on behind it.
     """
     # Named with their table: a bare xid would be the text that is chosen, which sorts otherwise.
     chosen, order = ("''", "id") if tx.dialect == "sqlite" else ("events.xid::text", "events.xid, events.id")
     first = tx.rows(f"SELECT id, at, {chosen}, count, name FROM events ORDER BY {order} LIMIT :limit", limit=limit)
     old = [row for row in first if tx.instant(row[1]) < before]
+    if old and len(old) < len(first) and old[-1] is first[-1]:
+        old.pop()
     if not old:
         return
     if tx.dialect == "sqlite":
