@@ -186,7 +186,13 @@ def test_other_processes_are_told_behind_the_commit_and_what_that_comes_to_reach
     other = open_at(store_url)
     told: list[frozenset[str]] = []
     other.listen(told.append)
-    eventually(lambda: told or None)  # it listens now
+
+    def told_of_a_wakeup() -> bool:
+        store._wakeups.send(frozenset({"first"}))
+        return bool(told)
+
+    # A store wakes its listeners when it begins to listen. That may have been before this one was added.
+    eventually(told_of_a_wakeup)
     # What the fixture's writes told must have arrived: with the interval below its thread would never send the rest.
     store._wakeups.send(frozenset({"last"}))
     eventually(lambda: any("last" in topics for topics in told) or None)
