@@ -7,11 +7,13 @@ from datetime import timedelta
 import pytest
 
 from holdbeat.domain.clock import ManualClock
+from holdbeat.domain.json_text import json_text
 from holdbeat.domain.lease import LeaseTerms
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.enqueue import COLUMN_DEFAULTS
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
 from holdbeat.store.schedules.schedules import set_hints
-from tests.conformance.acts import change, claim_all, claim_one, enqueue_one, ids_of
+from tests.conformance.acts import change, claim_all, claim_one, enqueue_one, ids_of, rows
 from tests.conformance.schedule_acts import fire_all, make, make_adaptive, seen, verdicts, wake_at
 
 
@@ -84,3 +86,15 @@ def test_a_job_that_was_written_into_the_table_stands_where_its_columns_say(
     assert ids_of([claim_one(store, worker="first")]) == ["urgent"]
     clock.advance(3601)
     assert ids_of([claim_one(store, worker="second")]) == ["later"]
+
+
+@pytest.mark.rule("INV-004")
+def test_columns_that_a_submission_leaves_out_get_the_values_that_it_means(store: PersistenceAdapter) -> None:
+    change(
+        store,
+        "INSERT INTO jobs (id, type, position, created_at) VALUES ('plain', 'noop', 100, :now)",
+        now=store.clock.now(),
+    )
+    (row,) = rows(store, f"SELECT {', '.join(COLUMN_DEFAULTS)} FROM jobs WHERE id = 'plain'")
+    stored = [value if isinstance(value, int | str) else json_text(value) for value in row]
+    assert stored == list(COLUMN_DEFAULTS.values())

@@ -42,9 +42,9 @@ def _statement(columns: tuple[tuple[str, str], ...], varied: tuple[str, ...], pr
     """Inserts the jobs, if their type is as it was read, and their Event; the answer has a row if it did."""
     condition = "WHERE EXISTS (SELECT FROM job_types WHERE name = %(type)s AND announced_at = %(type_announced_at)s)"
     return (
-        f"WITH job AS (INSERT INTO jobs ({', '.join([name for name, _ in columns])}, id, params, title, position, "
-        f"created_at) SELECT {', '.join([f'%({name})s::{type_}' for name, type_ in columns])}, given.id, given.params, "
-        f"given.title, nextval('positions_{priority:d}'), "
+        f"WITH job AS (INSERT INTO jobs ({', '.join([name for name, _ in columns])}, id, params, title, hold, "
+        f"position, created_at) SELECT {', '.join([f'%({name})s::{type_}' for name, type_ in columns])}, given.id, "
+        f"given.params, given.title, 0, nextval('positions_{priority:d}'), "
         "(SELECT COALESCE(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp()))) "
         f"FROM unnest(%(ids)s::{varied[0]}[], %(params)s::{varied[1]}[], %(titles)s::{varied[2]}[]) "
         "AS given(id, params, title) "

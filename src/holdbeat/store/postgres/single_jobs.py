@@ -41,8 +41,9 @@ def _statement(columns: tuple[tuple[str, str], ...], priority: int, is_checked: 
     """
     condition = "WHERE EXISTS (SELECT FROM job_types WHERE name = %(type)s AND announced_at = %(type_announced_at)s)"
     return (
-        f"WITH job AS (INSERT INTO jobs ({', '.join([name for name, _ in columns])}, position, created_at) "
-        f"SELECT {', '.join([f'%({name})s::{type_}' for name, type_ in columns])}, nextval('positions_{priority:d}'), "
+        f"WITH job AS (INSERT INTO jobs ({', '.join([name for name, _ in columns])}, hold, position, created_at) "
+        f"SELECT {', '.join([f'%({name})s::{type_}' for name, type_ in columns])}, 0, "
+        f"nextval('positions_{priority:d}'), "
         "COALESCE(%(now)s::timestamptz, date_trunc('milliseconds', clock_timestamp())) "
         f"{condition if is_checked else 'ON CONFLICT (id) DO NOTHING'} RETURNING id, position, created_at), "
         "event AS (INSERT INTO events (name, at, job_id, data) "

@@ -39,6 +39,11 @@ _COLUMNS = (
     "is_awaited", "unique_key", "unique_while", "expires_at", "parent_id", "is_detached", "weight",
     "affinity", "preemption",
 )  # fmt: skip
+COLUMN_DEFAULTS = {
+    "resource": "default", "labels": "{}", "effective_priority": 0, "attempt": 0, "partition": "", "weight": 1,
+    "affinity": "", "preemption": 0,
+}  # fmt: skip
+"""What the schema gives to columns that a statement does not name: each name costs both sides a value."""
 PART = 250
 """Rows of one statement, of a uniform batch: a server inserts one part while the next is made."""
 
@@ -324,7 +329,8 @@ def _shared_columns(tx: Transaction, kind: PreparedKind, hold: Hold) -> Mapping[
     model = kind.model
     if kind.columns is None:
         row = zip(_COLUMNS, _row_of(model, None, None, None, None, model.priority, None), strict=True)
-        kind.columns = {name: value for name, value in row if value is not None and name not in ("params", "title")}
+        own = {name: value for name, value in row if value is not None and value != COLUMN_DEFAULTS.get(name)}
+        kind.columns = {name: value for name, value in own.items() if name not in ("params", "title")}
     if tx.terms.aging_s <= 0:
         return kind.columns
     return {**kind.columns, "ages_at": counted_from(tx, model.priority, hold)}

@@ -24,3 +24,17 @@ ALTER TABLE job_runs ADD COLUMN not_completed text COLLATE "C"
     GENERATED ALWAYS AS (CASE WHEN status IN ('FAILED', 'SKIPPED') THEN status END) STORED;
 CREATE INDEX job_runs_not_completed ON job_runs (not_completed, id) WHERE not_completed IS NOT NULL;
 ALTER TABLE job_runs SET (fillfactor = 50);
+
+-- PostgreSQL reads the conditions of a trigger anew in each statement, so this one is short. Who writes a row by hand does
+-- not know of hold, and leaves it to its default.
+ALTER TABLE jobs ALTER hold SET DEFAULT -1;
+DROP TRIGGER jobs_written_by_hand ON jobs;
+CREATE OR REPLACE FUNCTION written_by_hand() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.effective_priority := new.priority;
+    new.hold := CASE WHEN new.not_before IS NULL THEN 0 ELSE 1 END;
+    RETURN new;
+END
+$$;
+CREATE TRIGGER jobs_written_by_hand BEFORE INSERT ON jobs FOR EACH ROW WHEN (new.hold < 0)
+    EXECUTE FUNCTION written_by_hand();
