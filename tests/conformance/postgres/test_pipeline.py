@@ -127,3 +127,13 @@ def test_what_is_written_is_compressed_by_lz4_where_the_server_has_it(connection
     used = connection.execute("SELECT current_setting('default_toast_compression', true)").fetchone()
     assert used is not None
     assert (used[0] == "lz4") is (offered is not None and bool(offered[0]))
+
+
+@pytest.mark.parametrize("reads_only", [True, False])
+def test_no_statement_waits_until_parallel_workers_have_started(postgres_url: str, reads_only: bool) -> None:
+    costs = ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size", "seq_page_cost")
+    with connect(postgres_url, reads_only=reads_only) as connection:
+        for name in costs:
+            connection.execute(f"SET {name} = 0".encode())
+        plan = connection.execute("EXPLAIN SELECT count(*) FROM pg_attribute WHERE attname LIKE '%a'").fetchall()
+    assert not [line for (line,) in plan if "Gather" in line]

@@ -30,8 +30,10 @@ _TERMS = {
     "statement_timeout": "60s",
     "idle_in_transaction_session_timeout": "30s",
     "jit": "off",
+    "max_parallel_workers_per_gather": "0",
     "plan_cache_mode": "auto",
 }
+"""To start parallel workers takes 5 ms and more, and nearly all statements take less than that."""
 _WRITING_TERMS = {**_TERMS, "seq_page_cost": "20"}
 """While a table is young PostgreSQL reads the whole of it rather than seek a few rows, and keeps that plan as it grows,
 until the next ANALYZE: a claim or a batch of results then reads every job there ever was. `enable_seqscan = off` would
