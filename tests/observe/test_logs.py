@@ -156,10 +156,11 @@ def test_an_unknown_level_or_format_is_refused(undone: None) -> None:
 
 
 @pytest.mark.rule("OPS-05")
-def test_embedding_programs_load_neither_metrics_nor_traces() -> None:
+def test_embedding_programs_load_neither_metrics_nor_traces_nor_an_http_client() -> None:
     code = (
         "import sys, holdbeat.app, holdbeat.engine.supervisor, holdbeat.observe.tracing, holdbeat.observe.explain\n"
-        "loaded = [name for name in sys.modules if name.split('.')[0] in ('prometheus_client', 'opentelemetry')]\n"
+        "unneeded = ('prometheus_client', 'opentelemetry', 'httpx2', 'httpcore2')\n"
+        "loaded = [name for name in sys.modules if name.split('.')[0] in unneeded]\n"
         "sys.exit(', '.join(loaded) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
