@@ -17,6 +17,7 @@ from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.signals import send_signal
 from holdbeat.store.jobs.manual_retry import retry_job
+from holdbeat.store.reads import timeline
 from holdbeat.store.reads.estimates import mean_durations
 from holdbeat.store.reads.event_log import newest_events
 from holdbeat.store.reads.lease_holders import occupants
@@ -217,3 +218,17 @@ def test_the_newest_events_come_first_and_page_backwards(store: PersistenceAdapt
     events = store.read_sync(newest_events, None, 2)
     assert [event.id for event in events] == ids[:2]
     assert [event.id for event in store.read_sync(newest_events, events[-1].id, 100)] == ids[2:]
+
+
+@pytest.mark.parametrize("share", [3, 6])
+def test_waits_are_measured_on_a_share_of_the_runs_however_regular_the_load_is(
+    store: PersistenceAdapter, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, share: int
+) -> None:
+    """A job that is alone takes three ids of Events, so that on SQLite its position is three places after the last."""
+    monkeypatch.setattr(timeline, "MOST_SAMPLED", 90 // (share - 1))
+    began = clock.now()
+    for _ in range(90):
+        enqueue_one(store)
+        complete(store, claim_one(store))
+    measured = sum(len(minute.waits_s) for minute in store.read_sync(minutes_since, began))
+    assert 0 < measured < 2.5 * 90 / share
