@@ -21,6 +21,7 @@ from holdbeat.store.sqlite.processes import SEND_EVERY_S, Wakeups
 from holdbeat.store.topics import Topic
 from tests.conformance.acts import claim_all
 from tests.conformance.sqlite_files import opened
+from tests.waiting import eventually
 
 
 class Receiver:
@@ -89,6 +90,27 @@ def test_what_was_sent_late_does_not_delay_what_comes_next(tmp_path: Path) -> No
     assert not sender._unsent, "it was sent at once, although the late one was sent just now"
     assert receiver.has_received({"next"})
     sender.close()
+    receiver.wakeups.close()
+
+
+@pytest.mark.rule("LEASE-05")
+def test_nothing_is_sent_late_if_what_waited_has_gone_with_the_next_one(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    receiver, sender = Receiver(path), Wakeups(path, lambda topics: None)
+    now_s = 100.0
+    sender._monotonic = lambda: now_s
+    sender.send({"first"})
+    with sender._lock:  # the thread that sends late goes on once this is free
+        sender.send({"late"})
+        now_s += 2 * SEND_EVERY_S
+        sender.send({"next"})
+    eventually(lambda: sender._lock._waiters)  # type: ignore[attr-defined]
+    sender.close()
+    other = Wakeups(path, lambda topics: None)
+    other.send({"last"})
+    assert receiver.has_received({"last"})
+    assert receiver.received == [{"first"}, {"late", "next"}, {"last"}]
+    other.close()
     receiver.wakeups.close()
 
 

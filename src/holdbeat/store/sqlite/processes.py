@@ -279,7 +279,7 @@ class Wakeups:
         with self._lock:
             while not self._is_closed:
                 self._lock.wait_for(lambda: self._is_closed, SEND_EVERY_S)
-                if self._has_receivers():
+                if self._unsent and self._has_receivers():
                     self._send()
                 self._unsent.clear()
                 self._lock.wait_for(lambda: self._is_closed or self._unsent)
