@@ -114,6 +114,30 @@ def test_nothing_is_sent_late_if_what_waited_has_gone_with_the_next_one(tmp_path
     receiver.wakeups.close()
 
 
+@pytest.mark.rule("LEASE-05")
+def test_what_cannot_be_sent_late_for_want_of_a_thread_goes_with_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may have no thread to give for a while: no commit fails for that, and others are woken again."""
+    path = str(tmp_path / "store.db")
+    receiver, sender = Receiver(path), Wakeups(path, lambda topics: None)
+    now_s = 100.0
+    sender._monotonic = lambda: now_s
+    sender.send({"first"})
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", no_thread)
+        sender.send({"second"})
+    now_s += 2 * SEND_EVERY_S
+    sender.send({"second"})
+    assert receiver.has_received({"first", "second"})
+    sender.close()
+    receiver.wakeups.close()
+
+
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 class Submitter:
     """A process that submits one job, and has told others of it before its commit ends."""
 

@@ -261,7 +261,8 @@ class Wakeups:
     def send(self, topics: Iterable[str], *, knows_others: bool = False) -> None:
         """Wakes every other process, now or within SEND_EVERY_S. Who `knows_others` has just sent to them."""
         with self._lock:
-            if self._unsent.issuperset(topics) or not (self._others if knows_others else self._has_receivers()):
+            is_sent_soon = self._late_sender is not None and self._unsent.issuperset(topics)
+            if is_sent_soon or not (self._others if knows_others else self._has_receivers()):
                 return
             is_first = not self._unsent
             self._unsent.update(topics)
@@ -270,10 +271,16 @@ class Wakeups:
                 self._sent_at = now
                 self._send()
             elif self._late_sender is None:
-                self._late_sender = threading.Thread(target=self._send_later, name="holdbeat-late-wakeups", daemon=True)
-                self._late_sender.start()
+                self._start_late_sender()
             elif is_first:
                 self._lock.notify()
+
+    def _start_late_sender(self) -> None:
+        thread = threading.Thread(target=self._send_later, name="holdbeat-late-wakeups", daemon=True)
+        # No commit fails because there is no thread to be had: what is unsent goes with the next wake-up.
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+            self._late_sender = thread
 
     def _send_later(self) -> None:
         with self._lock:
