@@ -259,10 +259,14 @@ class Transaction(ABC):
             return
         tell_subscribers(self, self.events)
         event_rows, self.events = self.events, []
+        self.append_events(event_rows)
+        self.written += event_rows
+        self.wakes.add(Topic.EVENTS)
+
+    def append_events(self, event_rows: Sequence[Row]) -> None:
+        """Writes rows of EVENT_COLUMNS into the log, packed."""
         for is_batch, rows in packed(event_rows):
             if is_batch:
                 self.insert_event_batch(BATCH_COLUMNS, rows[0])
             else:
                 self.insert_events(rows)
-        self.written += event_rows
-        self.wakes.add(Topic.EVENTS)

@@ -31,11 +31,16 @@ def known(store: SqliteStore) -> SqliteStore:
 
 def submitted(store: SqliteStore, *params: object) -> list[Enqueued | BaseException]:
     """The answers to calls that are handed over together, one for each of the params."""
+    return submitted_batches(store, *[[{"n": n}] for n in params])
+
+
+def submitted_batches(store: SqliteStore, *batches: list[dict[str, object]]) -> list[Enqueued | BaseException]:
+    """The answers to calls that are handed over together, one for each of the lists of params."""
     kind = SubmissionKind(Submission(type="a"))
 
     async def program() -> list[Enqueued | BaseException]:
         loop = asyncio.get_running_loop()
-        works = [Work(submit, (UniformSubmissions(kind, [{"n": n}]),), {}, loop) for n in params]
+        works = [Work(submit, (UniformSubmissions(kind, batch),), {}, loop) for batch in batches]
         store.submit_together(works)
         answers: list[Enqueued | BaseException] = await asyncio.gather(
             *[work.waiter for work in works if work.waiter], return_exceptions=True
@@ -71,6 +76,22 @@ def test_they_share_a_commit_and_an_event_and_each_caller_gets_its_own_job(known
     (last,) = rows(known, "SELECT max(id) FROM events")
     assert last == (1 + number,), "each Event has an id"
     assert told == [frozenset({"ready", "events"})]
+
+
+@pytest.mark.rule("QUE-02")
+def test_one_job_more_than_an_event_row_can_hold_has_a_row_of_its_own(known: SqliteStore) -> None:
+    statements: list[str] = []
+
+    def note(cursor: object, sql: str, bindings: object) -> bool:
+        statements.append(sql)
+        return True
+
+    known._file.writer.exec_trace = note
+    answers = submitted_batches(known, [{"n": n} for n in range(600)], [{"n": n} for n in range(401)])
+    known._file.writer.exec_trace = None
+    assert [len(answer) for answer in answers if isinstance(answer, Enqueued)] == [600, 401]
+    assert "ROLLBACK" not in statements and not any("SAVEPOINT" in text for text in statements)
+    assert rows(known, "SELECT id, count FROM events ORDER BY id") == [(1, 1), (1001, 1000), (1002, 1)]
 
 
 @pytest.mark.rule("QUE-06")

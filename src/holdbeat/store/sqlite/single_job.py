@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any
 
 from holdbeat.domain.position import GAP
-from holdbeat.store.event_batches import BATCH_COLUMNS, packed
 from holdbeat.store.single_insert import SingleInsert, UniformInsert
 from holdbeat.store.sqlite.transaction import LAST_EVENT_ID, SqliteTransaction, bound
 from holdbeat.store.transaction import Row
@@ -66,6 +65,5 @@ def insert_uniform_jobs(tx: SqliteTransaction, insert: UniformInsert[Any]) -> tu
             return None
     name, data = insert.event["name"], insert.event["data"]
     events = [(name, tx.now, job_id, None, None, None, None, data) for job_id in insert.job_ids]
-    for _, (row,) in packed(events):
-        tx.insert_event_batch(BATCH_COLUMNS, row)
+    tx.append_events(events)
     return positions, events
