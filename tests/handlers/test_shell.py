@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -137,6 +139,25 @@ async def test_a_stop_reaches_the_whole_group_and_kills_what_ignores_it() -> Non
         outcome = await stage.run(argv=["sh", "-c", script], within_s=20)
         assert outcome.error_kind is ErrorKind.CANCELLED
         assert marked(stage.run_id) == []
+
+
+@pytest.mark.rule("CAN-03", "LEASE-04")
+async def test_a_stop_kills_at_once_where_there_is_no_thread_that_could_kill_after_the_grace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A command that forks without end takes the threads that a container may have, too."""
+
+    def no_thread(timer: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Timer, "start", no_thread)
+    stage = shell()
+    stage.stop_when_it_says("waiting", "cancelled", grace_s=300)
+    running = asyncio.create_task(stage.run(argv=["sh", "-c", "trap '' TERM; echo waiting; sleep 300 & wait"]))
+    await asyncio.wait([running], timeout=10)
+    assert running.done()
+    assert running.result().error_kind is ErrorKind.CANCELLED
+    assert marked(stage.run_id) == []
 
 
 @pytest.mark.rule("EXE-02")

@@ -204,7 +204,10 @@ class ProcessGroup:
         return True
 
     def kill_after(self, delay_s: float) -> None:
-        """Kills the group later, unless it ends before; an earlier appointment stands."""
+        """Kills the group later, unless it ends before; an earlier appointment stands.
+
+        Where there is no thread to be had, perhaps because of this very command, it is killed at once: it must end.
+        """
         at = monotonic() + delay_s
         with self._lock:
             if self._kill_at <= at:
@@ -213,7 +216,11 @@ class ProcessGroup:
                 self._kill_timer.cancel()
             timer = threading.Timer(delay_s, self._kill_all)
             timer.daemon = True
-            timer.start()
+            try:
+                timer.start()
+            except RuntimeError:
+                self.kill()
+                return
             self._kill_timer, self._kill_at = timer, at
 
     def _kill_all(self) -> None:
