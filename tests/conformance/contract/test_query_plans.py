@@ -149,6 +149,13 @@ def test_ageing_goes_by_its_index_whether_jobs_are_counted_already_or_not(
     assert not problems, "\n".join(problems)
 
 
+@pytest.mark.rule("FND-01")
+def test_runs_that_have_not_ended_are_found_by_the_jobs_that_run(store: PersistenceAdapter, clock: ManualClock) -> None:
+    fill(store, clock)
+    indexes = {name for plan in plans_of(store, list_runs, {"status": "RUNNING"}) for name in plan.indexes}
+    assert "jobs_running" in indexes
+
+
 def _some_queued(store: PersistenceAdapter) -> list[str]:
     return [row[0] for row in rows(store, "SELECT id FROM jobs WHERE status = 'QUEUED' AND hold = 0 LIMIT 5")]
 

@@ -154,7 +154,7 @@ def _run_status(conditions: Conditions, statuses: list[str]) -> None:
     else:
         # A run that has not ended belongs to a RUNNING job or to a lease, and there are few of either.
         conditions.add(
-            "r.status IS NULL AND r.job_id IN (SELECT id FROM jobs WHERE status = 'RUNNING' "
+            "r.status IS NULL AND r.job_id IN (SELECT id FROM jobs INDEXED BY jobs_running WHERE status = 'RUNNING' "
             "UNION SELECT job_id FROM leases WHERE job_id IS NOT NULL)"
         )
 
