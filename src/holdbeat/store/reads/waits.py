@@ -21,8 +21,10 @@ def _wait_counts(tx: Transaction) -> tuple[dict[str, int], int]:
         now=tx.now,
     ):
         counts[kind] = int(amount)
-    counts[UPSTREAM] = tx.count(
-        "SELECT count(DISTINCT d.job_id) FROM dependencies d JOIN jobs j ON j.id = d.job_id "
+    chains = sum(counts.values())
+    ((upstreams, jobs),) = tx.rows(
+        "SELECT count(*), count(DISTINCT d.job_id) FROM dependencies d JOIN jobs j ON j.id = d.job_id "
         "WHERE d.met_at IS NULL AND j.status = 'QUEUED'"
     )
-    return counts, sum(counts.values())
+    counts[UPSTREAM] = int(jobs)
+    return counts, chains + int(upstreams)
