@@ -12,6 +12,8 @@ from holdbeat.domain.job import JobStatus, NewJob, RetryPolicy
 from holdbeat.domain.run import ErrorKind, RunStatus
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.reads.rows import RESERVATIONS
+from holdbeat.store.reads.stats import stats
+from holdbeat.store.reads.timeline import spans_since
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
 from holdbeat.store.running.settle import Settled
 from holdbeat.store.running.workers import beat
@@ -260,6 +262,22 @@ def test_a_cancelled_job_with_an_open_run_that_nobody_executes_is_closed(store: 
     after = look(store, job.id)
     assert after.run is not None
     assert after.run.error_kind is ErrorKind.CANCELLED
+
+
+@pytest.mark.rule("REC-02")
+def test_the_run_of_a_cancelled_job_that_ended_by_hand_is_counted(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    job = enqueue_one(store)
+    claim_one(store, worker="dead")
+    cancel(store, job.id)
+    ended_at = clock.advance(60)
+    change(store, "UPDATE job_runs SET status = 'FAILED', error_kind = 'cancelled', finished_at = :at", at=ended_at)
+    clock.advance(60)
+    assert recover(store, dead={"dead"}) == 1
+    (span,), _ = store.read_sync(spans_since, ended_at - timedelta(hours=1))
+    assert (span.status, span.finished_at) == ("FAILED", ended_at)
+    assert store.read_sync(stats)["runs"]["last_hour"]["FAILED"] == 1
 
 
 # --- scenario 2: crash during a reservation ---------------------------------------------------------------

@@ -122,6 +122,8 @@ def _adopt(tx: Transaction, job: Job, run: JobRun) -> str:
         _tell_once(tx, job, f"job.run.{run.status.lower()}", outbox)
         if run.status is RunStatus.FAILED:
             _decide(tx, job, run.error_kind, outbox)
+    elif job.status is JobStatus.CANCELLED:
+        tx.execute("UPDATE jobs SET run_ended_at = :at WHERE id = :id", id=job.id, at=run.finished_at)
     apply_consequences(tx, [job], outbox)
     outbox.write()
     tx.wake(Topic.SLOTS)
