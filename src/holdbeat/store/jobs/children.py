@@ -59,7 +59,10 @@ def _refuse_circle(tx: Transaction, child_id: str, root_id: str) -> None:
     waiting = _waiting_for(tx, root_id)
     circle = tx.rows(
         "WITH RECURSIVE upstream(id) AS (SELECT upstream_id FROM dependencies WHERE job_id = :child_id "
-        "UNION SELECT d.upstream_id FROM upstream JOIN dependencies d ON d.job_id = upstream.id) "
+        # A group waits for its members.
+        "UNION SELECT coalesce(d.upstream_id, member.id) FROM upstream LEFT JOIN dependencies d "
+        "ON d.job_id = upstream.id LEFT JOIN jobs member ON member.group_id = upstream.id "
+        "WHERE d.upstream_id IS NOT NULL OR member.id IS NOT NULL) "
         "SELECT id FROM upstream WHERE id IN :waiting",
         child_id=child_id,
         waiting=list(waiting),
