@@ -367,3 +367,50 @@ def test_retention_takes_the_oldest_end_first_whatever_the_type(store: Persisten
     for left in (6, 3, 0):
         store.write_sync(prune, month_ago(clock), 3)
         assert job_ids(store) == set(ended[9 - left :])
+
+
+@pytest.mark.rule("QUE-07")
+def test_a_batch_reads_no_more_for_a_hundred_types(
+    store: PersistenceAdapter, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each type has fifty old jobs. Whatever their number, they go in the order of their ends, and all of them."""
+    now = clock.now()
+
+    def fill(tx: Transaction) -> list[str]:
+        ids = tx.new_ids(5_000)
+        columns = ("id", "type", "status", "position", "created_at", "started_at", "finished_at")
+        ends = [now + MILLISECOND * n for n in range(len(ids))]
+        tx.insert(
+            "jobs",
+            columns,
+            [
+                (i, f"t{n % 100}", "COMPLETED", n, now, now, end)
+                for n, (i, end) in enumerate(zip(ids, ends, strict=True))
+            ],
+        )
+        return ids
+
+    ids = store.write_sync(fill)
+    clock.advance(40 * DAY_S)
+    read = 0
+
+    def counted(tx: Transaction) -> Pruned:
+        nonlocal read
+        read = 0
+        rows_of = tx.rows
+
+        def rows_counted(sql: str, **params: Any) -> Any:
+            nonlocal read
+            found = rows_of(sql, **params)
+            read += len(found) if "jobs_ran" in sql else 0
+            return found
+
+        monkeypatch.setattr(tx, "rows", rows_counted)
+        return prune(tx, month_ago(clock), 200)
+
+    left = list(ids)
+    while left:
+        gone = store.write_sync(counted).counts["jobs"]
+        assert 0 < read <= 1_000
+        left = left[gone:]
+        assert job_ids(store) == set(left)

@@ -41,6 +41,8 @@ _RAN = (
     f"SELECT {RUN_END}, j.id FROM jobs j INDEXED BY jobs_ran WHERE j.type = :type AND {HAD_RUN} "
     f"AND {RUN_END} < :before {{beyond}}ORDER BY {RUN_END}, j.id LIMIT :limit"
 )
+ROWS_READ = 4
+"""So many times the size of a batch may be read in order to find the oldest jobs of all types."""
 _PLACE = "prune.place"
 _PASSED = "prune.passed"
 _FILES = "prune.files."
@@ -137,10 +139,10 @@ def prune_chains(tx: Transaction, before: datetime, limit: int, pruned: Pruned) 
     if place is None and _has_just_passed(tx, before):
         return
     for _ in range(WINDOWS):
-        window = _window(tx, before, limit, place)
+        window, has_more = _window(tx, before, limit, place)
         old = [family for family in families(tx, [job_id for _, job_id in window]) if family.may_go(before)]
         removed = _take_away(tx, old, pruned)
-        place = window[-1] if len(window) >= limit else None
+        place = window[-1] if has_more else None
         if removed or place is None:
             break
     if place != began:
@@ -206,16 +208,20 @@ def prune_workers(tx: Transaction, before: datetime, limit: int, pruned: Pruned)
 
 def _window(
     tx: Transaction, before: datetime, limit: int, place: tuple[datetime, str] | None
-) -> list[tuple[datetime, str]]:
-    """The next jobs by their end, after the place of the walk."""
+) -> tuple[list[tuple[datetime, str]], bool]:
+    """The next jobs by their end, after the place of the walk, and whether there are more behind them."""
+    types = ended_types(tx)
+    share = min(limit, 1 + ROWS_READ * limit // (1 + len(types)))
     beyond = "" if place is None else f"AND {RUN_END} >= :at AND ({RUN_END} > :at OR j.id > :id) "
-    params = {} if place is None else {"at": place[0], "id": place[1]}
-    rows = tx.rows(
-        _NEVER_RAN.format(beyond=beyond.replace(RUN_END, "j.finished_at")), before=before, limit=limit, **params
-    )
-    for type_ in ended_types(tx):
-        rows += tx.rows(_RAN.format(beyond=beyond), type=type_, before=before, limit=limit, **params)
-    return sorted((tx.instant(ended_at), job_id) for ended_at, job_id in rows)[:limit]
+    params: dict[str, Any] = {} if place is None else {"at": place[0], "id": place[1]}
+    params |= {"before": before, "limit": share}
+    parts = [tx.rows(_NEVER_RAN.format(beyond=beyond.replace(RUN_END, "j.finished_at")), **params)]
+    parts += [tx.rows(_RAN.format(beyond=beyond), type=type_, **params) for type_ in types]
+    jobs = sorted((tx.instant(ended_at), job_id) for part in parts for ended_at, job_id in part)
+    # Behind the last job of a share there may be others that come before those of other types.
+    last = min([(tx.instant(part[-1][0]), part[-1][1]) for part in parts if len(part) == share], default=None)
+    window = [job for job in jobs if last is None or job <= last][:limit]
+    return window, last is not None or len(window) < len(jobs)
 
 
 def _place(tx: Transaction) -> tuple[datetime, str] | None:
