@@ -22,7 +22,7 @@ pytestmark = pytest.mark.rule("WAIT-05")
     ],
 )
 def test_a_schema_with_a_type_that_no_answer_can_have_is_refused(schema: dict[str, Any]) -> None:
-    with pytest.raises(Invalid, match="the type 'nope', which no answer can have"):
+    with pytest.raises(Invalid, match=r"schema has type .*nope.*, which must be one of string, "):
         check_question("Why?", None, schema)
 
 
@@ -32,10 +32,34 @@ def test_a_schema_with_a_type_that_no_answer_can_have_is_refused(schema: dict[st
         {},
         {"type": ["string", "null"], "default": {"type": "nope"}},
         {"type": "object", "properties": {"type": {"enum": ["nope"]}}, "required": ["type"]},
+        {"type": "object", "properties": {"minimum": {"type": "integer"}, "enum": True}, "additionalProperties": False},
+        {"enum": [{"minimum": "a"}], "examples": {"type": "nope"}, "pattern": "["},
     ],
 )
 def test_a_schema_may_speak_of_types_otherwise(schema: dict[str, Any]) -> None:
     check_question("Why?", None, schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "fault"),
+    [
+        ({"minimum": "a"}, 'minimum "a", which must be a number'),
+        ({"maxLength": -1}, "maxLength -1, which must be a whole number from 0"),
+        ({"enum": 5}, "enum 5, which must be a list with at least one value"),
+        ({"enum": []}, r"enum \[\], which must be a list with at least one value"),
+        ({"anyOf": 5}, "anyOf 5, which must be a list with at least one schema"),
+        ({"required": "name"}, 'required "name", which must be a list of names'),
+        ({"format": ["date"]}, r'format \["date"\], which must be a text'),
+        ({"type": {}}, "type {}, which must be one of string, "),
+        ({"properties": ["name"]}, r'properties \["name"\], which must be an object'),
+        ({"properties": {"name": 5}}, "5 in the place of a schema, which is an object"),
+        ({"$defs": {"name": {"items": {"maximum": "x"}}}}, 'maximum "x", which must be a number'),
+    ],
+)
+def test_a_schema_that_no_answer_could_be_checked_against_is_refused(schema: dict[str, Any], fault: str) -> None:
+    with pytest.raises(Invalid, match=f"^schema has {fault}") as refusal:
+        check_question("Why?", None, schema)
+    assert (refusal.value.code, refusal.value.field) == ("invalid_question", "schema")
 
 
 @pytest.mark.parametrize("choices", [[], "yes", 3])

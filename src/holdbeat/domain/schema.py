@@ -32,8 +32,6 @@ _MAX_STEPS = 250
 """More nested rules than this at one place mean a schema that refers to itself without end."""
 _MOST_RULES = 1_000_000
 """As many rules one check looks at; the largest params hold about 130,000 values."""
-_VALUES = frozenset({"type", "enum", "const", "default", "examples"})
-"""Keywords that have values, not schemas."""
 _LONGEST_PLACE = 500
 """Of a member, in the name of a place: a long one would be copied for each of its items."""
 
@@ -46,6 +44,7 @@ _NAMES = {
     "array": "a list",
     "object": "an object",
 }
+TYPES = tuple(_NAMES)
 
 
 def validate(schema: Schema, value: Any, *, field: str = "params") -> None:
@@ -66,19 +65,6 @@ def validate(schema: Schema, value: Any, *, field: str = "params") -> None:
 _PLAIN_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
 _OF_OBJECTS = frozenset({"type", "properties", "required", "additionalProperties", "$defs", "title", "description"})
 _OF_PLAIN_VALUES = frozenset({"type", "default", "title", "description"})
-
-
-def unknown_type(schema: Any) -> str | None:
-    """The first `type` that JSON does not have: no value would ever fit it."""
-    if isinstance(schema, list):
-        return next((name for part in schema if (name := unknown_type(part)) is not None), None)
-    if not isinstance(schema, dict):
-        return None
-    types = schema.get("type", [])
-    for name in [types] if isinstance(types, str) else types if isinstance(types, list) else []:
-        if name not in _NAMES:
-            return str(name)
-    return unknown_type([part for key, part in schema.items() if key not in _VALUES])
 
 
 def _fits_at_a_glance(schema: Schema, value: Any) -> bool:

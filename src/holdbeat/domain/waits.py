@@ -14,7 +14,8 @@ from holdbeat.domain.bounds import Duration, check_duration_s, duration_s
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import check_json, check_text
-from holdbeat.domain.schema import Schema, unknown_type, validate
+from holdbeat.domain.schema import Schema, validate
+from holdbeat.domain.schema_form import fault_of
 from holdbeat.schemas.field_bounds import LONGEST_DELAY_S
 
 MAX_PAYLOAD_BYTES = 262_144
@@ -155,13 +156,8 @@ def check_question(question: Any, choices: Any, schema: Any) -> None:
     if schema is not None and not isinstance(schema, dict):
         raise Invalid("schema must be a JSON Schema, which is an object.", code="invalid_question", field="schema")
     check_json([choices, schema], field="question", max_bytes=MAX_PAYLOAD_BYTES)
-    if (name := unknown_type(schema)) is not None:
-        raise Invalid(
-            f"schema has the type {name!r}, which no answer can have. JSON has string, integer, number, boolean, null, "
-            "array and object.",
-            code="invalid_question",
-            field="schema",
-        )
+    if schema is not None and (fault := fault_of(schema)) is not None:
+        raise Invalid(f"schema has {fault}.", code="invalid_question", field="schema")
 
 
 def check_answer(question: Question, answer: Any) -> None:
