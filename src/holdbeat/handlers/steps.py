@@ -10,7 +10,8 @@ import asyncio
 import inspect
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
@@ -101,9 +102,11 @@ class Steps:
         self._waits: list[Wait] = []
         self._is_suspended = False
         self._ended: asyncio.Event | None = None
-        """Set when a step ends, where waits of the same event loop wait for that."""
+        """Set when a step ends, or a wait has its answer, where waits of the same event loop wait for that."""
         self._waiting: set[str] = set()
         """The open steps whose functions wait themselves: they end with the run, so no wait waits for them."""
+        self._asking = 0
+        """How many waits have asked the store how they stand, and have no answer yet."""
 
     def begin(self, name: str) -> str:
         """The key of this use of the name. After the run was suspended it begins nothing any more."""
@@ -170,13 +173,26 @@ class Steps:
         """Notes a wait for which the run will be suspended; parallel ones are waited for together."""
         self._waits.append(wait)
 
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Around a wait's request to the store: a run that is suspended meanwhile would not wait for that one."""
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            self._look_again()
+
     async def others_ended(self) -> None:
-        """Waits for the steps that are open beside a wait: what they did would be lost with the run."""
+        """Waits for the steps that are open beside a wait, and for the waits that have not got an answer yet.
+
+        What those steps did, and what those waits wait for, would be lost with the run.
+        """
         if around := _STEPS_AROUND.get():
             self._waiting.update(around)
             self._look_again()
         await asyncio.sleep(0)
-        while any(not name.startswith(RESERVED) and name not in self._waiting for name in self._open):
+        while self._asking or any(not name.startswith(RESERVED) and name not in self._waiting for name in self._open):
             if self._ended is None or self._ended.is_set():
                 self._ended = asyncio.Event()
             await self._ended.wait()

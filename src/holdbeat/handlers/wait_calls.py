@@ -205,9 +205,11 @@ class WaitCalls(WaitState):
                 reply = None
                 if isinstance(need, dict):
                     assert self.keeper is not None
-                    reply = await self.keeper.ask_async(need)
+                    with steps.asking():
+                        reply = await self.keeper.ask_async(need)
                 elif need is Need.LOAD:
-                    await steps.load_async()
+                    with steps.asking():
+                        await steps.load_async()
                 elif need is Need.SUSPEND:
                     await steps.others_ended()
                     raise steps.suspended()
