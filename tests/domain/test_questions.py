@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from holdbeat.cli.arguments import typed, untyped
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.waits import check_question
+from holdbeat.domain.waits import Question, check_answer, check_question
 
 pytestmark = pytest.mark.rule("WAIT-05")
 
@@ -66,3 +68,30 @@ def test_a_schema_that_no_answer_could_be_checked_against_is_refused(schema: dic
 def test_choices_are_a_list_with_an_answer_in_it(choices: Any) -> None:
     with pytest.raises(Invalid, match="choices must be a list"):
         check_question("Why?", choices, None)
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer"),
+    [([0, 1], False), ([True, False], 1), ([{"send": 1}], {"send": True}), ([[0]], [False]), (["1"], 1), ([1], "1")],
+)
+def test_an_answer_is_one_of_the_choices_as_json_has_it(choices: list[Any], answer: Any) -> None:
+    question = Question("q", "j", "Why?", choices, None, datetime(2026, 1, 1, tzinfo=UTC))
+    with pytest.raises(Invalid, match="The answer must be one of: "):
+        check_answer(question, answer)
+    for choice in choices:
+        check_answer(question, choice)
+
+
+def test_the_sentence_about_a_wrong_answer_has_the_choices_as_they_are_sent() -> None:
+    question = Question("q", "j", "Why?", ["yes", "1", 1, True, None], None, datetime(2026, 1, 1, tzinfo=UTC))
+    with pytest.raises(Invalid, match=r'^The answer must be one of: "yes", "1", 1, true, null\.$'):
+        check_answer(question, "no")
+
+
+@pytest.mark.parametrize(
+    ("choice", "shown"),
+    [("yes", "yes"), ("1", '"1"'), ("true", '"true"'), (1, "1"), (True, "true"), (None, "null"), ([1], "[1]")],
+)
+def test_a_listed_choice_is_what_the_command_line_takes_as_the_answer(choice: Any, shown: str) -> None:
+    assert untyped(choice) == shown
+    assert typed(shown) == choice

@@ -17,6 +17,7 @@ import click
 from holdbeat.domain.bounds import duration_s
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import HoldbeatError, Invalid
+from holdbeat.domain.params import dumps
 
 if TYPE_CHECKING:
     from holdbeat.cli.backend import Backend
@@ -34,6 +35,11 @@ def typed(text: str) -> Any:
 
 def _refuse(name: str) -> Any:
     raise ValueError(name)
+
+
+def untyped(value: Any) -> str:
+    """What `typed` reads as the value: a text is put in quotes only if it would be taken for something else."""
+    return value if isinstance(value, str) and typed(value) == value else dumps(value)
 
 
 def pairs(words: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdbeat.cli.arguments import json_text, typed
+from holdbeat.cli.arguments import json_text, typed, untyped
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.options import example, printing
 from holdbeat.cli.output import at, its_id, rows_of, shown, table
@@ -59,7 +59,7 @@ def _questions_table(items: list[Any]) -> Any:
             ("job", "job_id"),
             "title",
             ("asks", lambda question: question["question"][:100]),
-            ("choices", lambda question: ", ".join(str(choice) for choice in question["choices"] or ())),
+            ("choices", lambda question: ", ".join(untyped(choice) for choice in question["choices"] or ())),
             ("asked", at("asked_at")),
         ),
     )

@@ -181,9 +181,9 @@ class _Validation:
             if not any(_is_kind(value, kind) for kind in kinds):
                 names = " or ".join(_NAMES.get(kind, str(kind)) for kind in kinds)
                 return place, f"must be {names}, not {_kind_of(value)}"
-        if "const" in schema and not _same(value, schema["const"]):
+        if "const" in schema and not same(value, schema["const"]):
             return place, f"must be {_shown(schema['const'])}"
-        if "enum" in schema and not any(_same(value, choice) for choice in schema["enum"]):
+        if "enum" in schema and not any(same(value, choice) for choice in schema["enum"]):
             choices = ", ".join(_shown(choice) for choice in schema["enum"][:20])
             return place, f"must be one of {choices}"
         if schema.get("format") == "x-headers" and isinstance(value, dict):
@@ -307,9 +307,9 @@ def _kind_of(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _same(left: Any, right: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Equality of JSON, where true is not 1."""
-    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
+    return bool(left == right) and _written(left) == _written(right)
 
 
 def _written(value: Any) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 from holdbeat.domain.bounds import Duration, check_duration_s, duration_s
 from holdbeat.domain.clock import from_iso, iso
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.params import check_json, check_text
-from holdbeat.domain.schema import Schema, validate
+from holdbeat.domain.params import check_json, check_text, dumps
+from holdbeat.domain.schema import Schema, same, validate
 from holdbeat.domain.schema_form import fault_of
 from holdbeat.schemas.field_bounds import LONGEST_DELAY_S
 
@@ -163,9 +163,9 @@ def check_question(question: Any, choices: Any, schema: Any) -> None:
 def check_answer(question: Question, answer: Any) -> None:
     """Refuses an answer that is none of the choices, or does not fit the schema."""
     check_json(answer, field="answer", max_bytes=MAX_PAYLOAD_BYTES)
-    if question.choices is not None and answer not in question.choices:
+    if question.choices is not None and not any(same(answer, choice) for choice in question.choices):
         raise Invalid(
-            f"The answer must be one of: {', '.join(str(choice) for choice in question.choices)}.",
+            f"The answer must be one of: {', '.join(dumps(choice) for choice in question.choices)}.",
             code="invalid_answer",
             field="answer",
         )
