@@ -13,7 +13,7 @@ from holdbeat.observe.explain_reservation import explain_reservation
 from holdbeat.observe.explain_running import chain_reasons, explain_ended, explain_running
 from holdbeat.observe.explain_schedule import explain_schedule
 from holdbeat.observe.explain_waiting import explain_waiting
-from holdbeat.observe.wording import reason
+from holdbeat.observe.wording import listed, reason, standing
 from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.transaction import Transaction
@@ -31,6 +31,7 @@ def explain_job(tx: Transaction, job_id: str) -> dict[str, Any]:
     explanation = _explain_one(tx, job)
     if job.retried_by is not None:
         _add_newest(tx, job, explanation)
+    _add_manual_retries(tx, job, explanation)
     explanation["reasons"] += chain_reasons(tx, job)
     return explanation
 
@@ -55,3 +56,20 @@ def _add_newest(tx: Transaction, job: Job, explanation: dict[str, Any]) -> None:
     detail = f"The chain {'has ended' if has_ended else 'goes on'}: {_explain_one(tx, tip)['summary']}"
     explanation["summary"] += f" {detail}"
     explanation["reasons"].append(reason("newest", detail, job_id=tip.id, status=tip.status))
+
+
+def _add_manual_retries(tx: Transaction, job: Job, explanation: dict[str, Any]) -> None:
+    """What became of the chain when somebody retried its last job, whichever of its jobs is asked about."""
+    tip = load_job(tx, tip_of(tx, job.id)) if job.retried_by is not None else job
+    if not tip.manual_retries:
+        return
+    newest = tip
+    while newest.manual_retries:
+        newest = load_job(tx, tip_of(tx, newest.manual_retries[-1]))
+    subject = "It" if tip is job else f"Job {tip.id}"
+    how = standing(newest.status)
+    is_only = tip.manual_retries == (newest.id,)
+    rest = f", which {how}." if is_only else f"; the newest job is {newest.id}, which {how}."
+    detail = f"{subject} was tried again by hand as {listed(f'job {each}' for each in tip.manual_retries)}{rest}"
+    explanation["summary"] += f" {detail}"
+    explanation["reasons"].append(reason("manual_retries", detail, job_ids=list(tip.manual_retries)))

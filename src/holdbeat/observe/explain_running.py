@@ -133,9 +133,6 @@ def explain_ended(tx: Transaction, job: Job) -> dict[str, Any]:
         case _:
             reasons = _cancelled(tx, job)
     summary = " ".join(entry["detail"] for entry in reasons)
-    if job.manual_retries:
-        detail = f"It was tried again by hand: {listed(f'job {retry_id}' for retry_id in job.manual_retries)}."
-        reasons.append(reason("manual_retries", detail, job_ids=list(job.manual_retries)))
     return answer(job.status, summary.replace("It ", f"Job {job.id} ", 1), reasons)
 
 

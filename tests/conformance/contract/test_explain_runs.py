@@ -56,6 +56,27 @@ def test_a_running_job_without_a_lease_waits_for_recovery(store: PersistenceAdap
     assert "recovery" in only(answer, "no_lease")["detail"] and "recovery" in answer["summary"]
 
 
+@pytest.mark.rule("WAIT-08", "STEP-06")
+def test_every_job_of_a_chain_that_was_retried_by_hand_says_how_it_goes_on(store: PersistenceAdapter) -> None:
+    job = enqueue_one(store)
+    settle_as(store, claim_one(store), Outcome.continued((Wait(WaitKind.SIGNAL, "$signal:go", name="go", number=1),)))
+    waiting = store.read_sync(tip_of, job.id)
+    cancel(store, waiting)
+    retry = store.write_sync(retry_job, waiting)
+    ending = f"was tried again by hand as job {retry.id}, which is queued."
+    assert explained(store, job.id)["summary"].endswith(f" Job {waiting} {ending}")
+    assert explained(store, waiting)["summary"].endswith(f" It {ending}")
+    assert only(explained(store, job.id), "manual_retries")["job_ids"] == [retry.id]
+    cancel(store, retry.id)
+    again = store.write_sync(retry_job, waiting)
+    summary = explained(store, job.id)["summary"]
+    both = f"as job {retry.id} and job {again.id}; the newest job is {again.id}, which is queued."
+    assert summary.endswith(f" Job {waiting} was tried again by hand {both}")
+    settle_as(store, claim_one(store), Outcome.continued((Wait(WaitKind.SIGNAL, "$signal:go", name="go", number=1),)))
+    tip = store.read_sync(tip_of, again.id)
+    assert explained(store, job.id)["summary"].endswith(f"; the newest job is {tip}, which is queued.")
+
+
 @pytest.mark.rule("WAIT-01", "WAIT-08", "STEP-05")
 def test_the_first_job_of_a_long_chain_says_how_the_chain_stands_now(
     store: PersistenceAdapter, clock: ManualClock
