@@ -52,7 +52,7 @@ async def test_a_job_names_the_step_in_which_it_is_and_in_which_it_failed(store_
                 assert [step["name"] for step in job_json(job)["open_steps"]] == ["held"]
                 assert job.progress is None
                 explanation = app.store.read_sync(explain_job, handle.id)
-                assert "It is in the step 'held' since" in explanation["summary"]
+                assert "It has been in the step 'held' since" in explanation["summary"]
                 assert "The last step done is 'first'" in explanation["summary"]
                 items = app.store.read_sync(list_steps, CONTEXT, handle.id)["items"]
                 assert [(step["name"], step["duration_s"] is None) for step in items] == [
@@ -64,7 +64,7 @@ async def test_a_job_names_the_step_in_which_it_is_and_in_which_it_failed(store_
                 failed = await handle.wait(20)
                 assert failed.status is JobStatus.FAILED
                 explanation = app.store.read_sync(explain_job, failed.id)
-                assert "did not get to the end of the step 'held'" in explanation["summary"]
+                assert "did not complete the step 'held' begun at " in explanation["summary"]
     app.close()
 
 

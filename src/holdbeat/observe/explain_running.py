@@ -53,9 +53,11 @@ def step_reasons(tx: Transaction, job: Job) -> list[dict[str, Any]]:
     """The steps in which the handler is, or was when it failed, and the last one that the chain has kept."""
     reasons = []
     if job.open_steps:
-        names = listed(f"{step.name!r} since {moment(step.started_at, tx.now)}" for step in job.open_steps)
+        is_running = job.status is JobStatus.RUNNING
+        since = "since" if is_running else "begun at"
+        names = listed(f"{step.name!r} {since} {moment(step.started_at, tx.now)}" for step in job.open_steps)
         steps = "step" if len(job.open_steps) == 1 else "steps"
-        is_in = "It is in" if job.status is JobStatus.RUNNING else "It did not get to the end of"
+        is_in = "It has been in" if is_running else "It did not complete"
         facts = [{"name": step.name, "started_at": iso(step.started_at)} for step in job.open_steps]
         first = job.open_steps[0]
         detail = f"{is_in} the {steps} {names}."
