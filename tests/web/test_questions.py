@@ -95,6 +95,26 @@ def test_a_question_that_takes_json_says_what_fits(served: Served, page: Page) -
     expect(card).to_have_count(0)
 
 
+@pytest.mark.rule("WAIT-05")
+def test_a_question_of_a_job_with_a_long_word_in_its_title_fits_a_phone(served: Served, browser: Browser) -> None:
+    job_id = served.submit("asks", {"schema": {"type": "object", "required": ["to"]}}, title="x" * 120)["id"]
+    eventually(lambda: served.job(job_id)["continued_by"])
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    try:
+        page = context.new_page()
+        page.goto(f"{served.url}/")
+        card = page.locator(".question").filter(has=page.locator(f"a[href='/ui/jobs/{job_id}']"))
+        expect(card).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        field, button = card.get_by_label("Answer").bounding_box(), card.get_by_role("button").bounding_box()
+        hint = card.get_by_text("JSON that fits").bounding_box()
+        assert field and button and hint
+        assert abs(field["y"] + field["height"] - button["y"] - button["height"]) <= 2
+        assert hint["y"] >= button["y"] + button["height"]
+    finally:
+        context.close()
+
+
 @pytest.mark.rule("WAIT-07", "WAIT-08")
 def test_a_child_that_waits_is_one_line_of_the_page_of_its_parent(served: Served, page: Page) -> None:
     parent = served.submit("has_child", {})["id"]
