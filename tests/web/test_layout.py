@@ -105,3 +105,18 @@ def test_on_a_phone_no_button_lies_on_the_state_of_the_connection(
     assert words["y"] + words["height"] <= again["y"] or again["x"] + again["width"] <= words["x"]
     assert complaints == []
     context.close()
+
+
+@pytest.mark.rule("UI-01")
+def test_the_boxes_of_idle_slots_stay_beside_the_name_of_their_resource(served: Served, page: Page) -> None:
+    for name in ("api", "gpu", "mail"):
+        limit = {"resource": name, "slots": 6}
+        served.client.put(f"/api/limits/idle-{name}", json=limit).raise_for_status()
+    page.goto(f"{served.url}/")
+    expect(page.locator("#idle")).to_contain_text("mail")
+    for width in range(320, 460, 20):
+        page.set_viewport_size({"width": width, "height": 844})
+        for link in page.locator("#idle a").all():
+            text, dots = link.bounding_box(), link.locator("+ .dots").bounding_box()
+            assert text and dots
+            assert dots["x"] >= text["x"] + text["width"], (width, link.text_content())
