@@ -101,8 +101,8 @@ def throttled(tx: Transaction, work: Job | Reservation) -> list[Reason]:
     return [
         reason(
             Blocker.THROTTLED,
-            f"Who such jobs{of} call asked for no other call before {moment(until, tx.now)}. To start one earlier, set "
-            f"the limit {listed(limits)} again.",
+            f"The service that such jobs{of} call asked for no calls before {moment(until, tx.now)}. To start one "
+            f"earlier, set the limit {listed(limits)} again.",
             limits=limits,
             partition=work.partition or None,
             until=until,

@@ -115,7 +115,7 @@ _KINDS = {
     ErrorKind.INTERRUPTED: "it was interrupted",
     ErrorKind.CANCELLED: "it was cancelled",
     ErrorKind.REJECTED: "it failed permanently",
-    ErrorKind.THROTTLED: "who it called asked to be called later",
+    ErrorKind.THROTTLED: "the service that it called asked to be called later",
 }
 
 

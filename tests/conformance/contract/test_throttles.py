@@ -130,6 +130,9 @@ def test_explain_the_event_and_the_figures_say_until_when(open_store: OpenStore,
     until = clock.now() + timedelta(seconds=45)
     reasons = store.read_sync(explain_job, second.id)["reasons"]
     assert reasons[0]["code"] == "throttled" and reasons[0]["partition"] == "x" and reasons[0]["limits"] == ["api"]
+    assert reasons[0]["detail"].startswith(
+        "The service that such jobs of the partition x call asked for no calls before "
+    )
     ((job_id, _, _, data),) = events_of(store, "limit.throttled")
     assert job_id == first.id
     assert json.loads(data) == {"limits": ["api"], "type": "a", "partition": "x", "until": iso(until)}
