@@ -238,11 +238,11 @@ class Steps:
                 raise _no_timeout(name)
             call = partial(function, *args, **kwargs)
             if self._keeper is None:
-                return as_json_text(self._repeated(call, options, wait), "step", MAX_STEP_BYTES)[0]
+                return as_json_text(self._repeated(call, options, wait), f"step {name!r}", MAX_STEP_BYTES)[0]
             began = self._report_begin(key)
             try:
                 started = self._clock.monotonic()
-                value, text = as_json_text(self._repeated(call, options, wait), "step", MAX_STEP_BYTES)
+                value, text = as_json_text(self._repeated(call, options, wait), f"step {name!r}", MAX_STEP_BYTES)
                 earlier = self._keeper.keep(key, text, began, self._clock.monotonic() - started)
             except BaseException:
                 self._failed.add(key)
@@ -288,7 +288,7 @@ class Steps:
                     result = await function(*args, **kwargs)
                 else:
                     result = await _repeated_async(name, partial(function, *args, **kwargs), options, is_async)
-                value, text = as_json_text(result, "step", MAX_STEP_BYTES)
+                value, text = as_json_text(result, f"step {name!r}", MAX_STEP_BYTES)
                 if keeper is None:
                     return value
                 earlier = await keeper.keep_async(key, text, began, self._clock.monotonic() - started)
