@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from holdbeat.domain.clock import SystemClock
+from holdbeat.domain.run import Outcome
 from holdbeat.domain.views import job_json
+from holdbeat.domain.waits import Wait, WaitKind
+from holdbeat.store.durable.signals import send_signal
+from holdbeat.store.reads.chains import tip_of
 from holdbeat.store.reads.jobs import load_job
 from tests.cli.command import Command
-from tests.conformance.acts import open_at
+from tests.conformance.acts import claim_one, enqueue_one, open_at, settle_as
 
 
 def show(holdbeat: Command, job_id: str) -> dict[str, object]:
@@ -30,6 +34,23 @@ def test_what_a_verb_prints_as_json_is_the_one_form_of_a_job(holdbeat: Command) 
     assert show(holdbeat, job_id) == json.loads(json.dumps(stored))
     assert holdbeat("jobs", "--json").json == {"items": [json.loads(json.dumps(stored))], "next_cursor": None}
     assert stored["status"] == "QUEUED" and job_id in holdbeat("jobs").out and "QUEUED" in holdbeat("jobs").out
+
+
+@pytest.mark.rule("STEP-05", "WAIT-08")
+def test_the_first_job_of_a_chain_shows_what_the_chain_waits_for(holdbeat: Command) -> None:
+    store = open_at(holdbeat.store, clock=SystemClock())
+    try:
+        job = enqueue_one(store)
+        for name in ("first", "second"):
+            wait = Wait(WaitKind.SIGNAL, f"$signal:{name}", name=name, number=1)
+            settle_as(store, claim_one(store), Outcome.continued((wait,)))
+            tip = store.read_sync(tip_of, job.id)
+            line = next(line for line in holdbeat("show", job.id).out.splitlines() if line.startswith("newest"))
+            assert line.split(maxsplit=1)[1] == f"{tip} QUEUED, waits for signal {name}"
+            assert "newest" not in show(holdbeat, tip)
+            store.write_sync(send_signal, job.id, name, None)
+    finally:
+        store.close()
 
 
 def test_values_that_are_json_are_typed_and_all_others_are_literal(holdbeat: Command) -> None:

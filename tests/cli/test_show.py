@@ -79,6 +79,19 @@ def test_a_job_shows_the_step_in_which_it_is_and_what_its_chain_waits_for() -> N
     assert "open_steps" not in lines_of(status="RUNNING")
 
 
+@pytest.mark.rule("STEP-05", "WAIT-08")
+def test_the_newest_job_of_a_chain_is_a_line_with_what_it_waits_for() -> None:
+    sleep = {"kind": "sleep", "until": "2026-02-01T09:30:00.000Z"}
+    question = {"kind": "question", "question_id": "xyz", "until": None}
+
+    def newest(status: str, wait: object) -> str:
+        return lines_of(status="CONTINUED", newest={"id": "abc", "status": status, "waits_for": wait})["newest"]
+
+    assert newest("QUEUED", sleep) == "abc QUEUED, sleep until 2026-02-01 09:30:00Z"
+    assert newest("QUEUED", question) == "abc QUEUED, waits for question xyz"
+    assert newest("RUNNING", None) == "abc RUNNING"
+
+
 @pytest.mark.rule("WAIT-03", "WAIT-08")
 def test_lists_say_what_a_chain_waits_for_and_not_when_that_ends_at_the_latest() -> None:
     until = "2026-02-01T09:30:00.000Z"

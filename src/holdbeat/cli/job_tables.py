@@ -81,6 +81,10 @@ def job_fields(job: Mapping[str, Any]) -> Drawn:
         lines["permanently_failed"] = True
     if job["waits_for"] is not None:
         lines["waits_for"] = wait_line(job["waits_for"])
+    if newest := job.get("newest"):
+        wait = newest["waits_for"]
+        waits = "" if wait is None else ", " if wait["kind"] == "sleep" else ", waits for "
+        lines["newest"] = f"{newest['id']} {newest['status']}{waits}{wait_line(wait) if wait else ''}"
     if job["open_steps"]:
         lines["open_steps"] = _open_steps(job)
     if job["progress"] is not None:

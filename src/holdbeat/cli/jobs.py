@@ -66,6 +66,8 @@ def show_job(
 
     def fetch() -> dict[str, Any]:
         job: dict[str, Any] = dict(backend.get_job(job_id))
+        if job["continued_by"] or job["retried_by"]:
+            job["newest"] = _newest(backend, job)
         children = backend.list_jobs(parent_id=job["root_id"], limit=CHILDREN_SHOWN)["items"]
         # Of each child the newest job of its chain.
         tips = [child for child in children if child["continued_by"] is None and child["retried_by"] is None]
@@ -84,6 +86,14 @@ def show_job(
         return drawn
 
     show_list(fetch, draw, as_json=as_json, watch=watch)
+
+
+def _newest(backend: Backend, job: Mapping[str, Any]) -> dict[str, Any]:
+    """How the chain of a job that others followed stands now."""
+    reasons: Sequence[Any] = backend.explain_job(job["id"])["reasons"]
+    following = job["continued_by"] or job["retried_by"]
+    newest = backend.get_job(next((each["job_id"] for each in reasons if each["code"] == "newest"), following))
+    return {name: newest[name] for name in ("id", "status", "waits_for")}
 
 
 @click.command(
