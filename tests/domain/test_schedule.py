@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdbeat.domain.cron import Dst
 from holdbeat.domain.endpoint import EndpointCall
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import JobTemplate, RetryPolicy
+from holdbeat.domain.job import RetryPolicy
 from holdbeat.domain.schedule import INDEFINITE, CatchUp, Overlap, Schedule, job_for, validate
 from holdbeat.domain.schedule_edit import created, edited
 
@@ -225,7 +225,7 @@ def test_params_are_a_copy_that_the_caller_cannot_reach() -> None:
 
 
 def test_the_job_of_a_schedule_carries_only_what_the_schedule_sets_itself() -> None:
-    assert job_for(plain(priority=0, params={"a": 1}), None, NOW) == {
+    assert job_for(plain(priority=0, params={"a": 1}), NOW) == {
         "type": "report",
         "params": {"a": 1},
         "priority": 0,
@@ -235,17 +235,19 @@ def test_the_job_of_a_schedule_carries_only_what_the_schedule_sets_itself() -> N
     }
 
 
-def test_the_job_of_a_schedule_with_a_template_has_the_template_s_type() -> None:
+def test_the_job_of_a_schedule_with_a_template_leaves_its_type_to_the_template() -> None:
     schedule = created("s1", {"name": "x", "template_id": "t1", "interval_s": 60}, NOW)
-    own = job_for(schedule, JobTemplate("t1", "tpl", "story", default_params={"b": 1}), NOW)
-    assert own == {
-        "type": "story", "template_id": "t1", "schedule_name": "x", "schedule_id": "s1", "scheduled_for": NOW,
-    }  # fmt: skip
+    assert job_for(schedule, NOW) == {
+        "template_id": "t1",
+        "schedule_name": "x",
+        "schedule_id": "s1",
+        "scheduled_for": NOW,
+    }
 
 
 def test_the_job_of_an_endpoint_is_a_call_that_the_queue_does_not_retry() -> None:
     schedule = endpoint(method="post", headers={"X-Key": "1"}, body={"a": 1}, timeout_s=5, max_execution_s=20)
-    own = job_for(schedule, None, NOW)
+    own = job_for(schedule, NOW)
     assert (own["type"], own["resource"], own["timeout_s"]) == ("http", "http", 20)
     assert own["retry_policy"] == RetryPolicy(max_attempts=0)
     assert own["params"] == {

@@ -116,7 +116,7 @@ async def working(url: str, folder: Path, clock: Any) -> Any:
         try:
             yield Working(on_stage, told, claim.lease.id)
         finally:
-            on_stage.supervisor.dispatcher.running.tell_all(StopReason.INTERRUPTED)
+            on_stage.supervisor.dispatcher.running.interrupt_all()
             await until(lambda: not on_stage.supervisor.dispatcher.running)
 
 

@@ -32,9 +32,9 @@ async def hang(writer: asyncio.StreamWriter) -> None:
     await asyncio.Event().wait()
 
 
-async def failing(outbound: Outbound, params: dict[str, Any], timeout_s: float | None = 5.0) -> HttpFailure:
+async def failing(outbound: Outbound, params: dict[str, Any]) -> HttpFailure:
     with pytest.raises(HttpFailure) as caught:
-        await call_http(outbound, params, timeout_s=timeout_s)
+        await call_http(outbound, params)
     return caught.value
 
 
@@ -42,7 +42,7 @@ async def failing(outbound: Outbound, params: dict[str, Any], timeout_s: float |
 @pytest.mark.asyncio
 async def test_the_result_of_a_success_has_the_promised_shape() -> None:
     async with serving(http(b'{"ok":true}', "application/json", "201 Created", "Set-Cookie: s=1")) as server:
-        result = await call_http(Outbound(LOCAL), {"url": server.url()}, timeout_s=5)
+        result = await call_http(Outbound(LOCAL), {"url": server.url()})
     assert set(result) == {"status_code", "headers", "body", "truncated", "duration_s"}
     assert (result["status_code"], result["body"], result["truncated"]) == (201, {"ok": True}, False)
     assert result["headers"]["set-cookie"] == "[redacted]"
@@ -58,7 +58,7 @@ async def test_secrets_that_a_target_sends_back_are_kept_nowhere(status: str) ->
     echo = {"headers": sent, "list": ["pa55word", {"t0ken-of-ours": 1}], "plain": "text/plain"}
     answer = http(json.dumps(echo).encode(), "application/json", status, "X-Echo: got t0ken-of-ours")
     async with serving(answer) as server:
-        call = call_http(Outbound(LOCAL), {"url": server.url(), "headers": sent}, timeout_s=5)
+        call = call_http(Outbound(LOCAL), {"url": server.url(), "headers": sent})
         try:
             result = await call
         except HttpFailure as failure:
@@ -86,10 +86,9 @@ async def test_anything_but_2xx_is_a_failure_that_keeps_the_answer(status: int) 
 
 @pytest.mark.rule("GOV-10")
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("own", "runs"), [(0.1, 30.0), (30.0, 0.1), (0.1, None)])
-async def test_the_shorter_of_both_time_limits_ends_the_call(own: float, runs: float | None) -> None:
+async def test_its_time_limit_ends_the_call() -> None:
     async with serving(hang) as server:
-        caught = await failing(Outbound(LOCAL), {"url": server.url(), "timeout_s": own}, runs)
+        caught = await failing(Outbound(LOCAL), {"url": server.url(), "timeout_s": 0.1})
     assert (caught.kind, caught.result) == ("timeout", None)
 
 
@@ -97,7 +96,7 @@ async def test_the_shorter_of_both_time_limits_ends_the_call(own: float, runs: f
 @pytest.mark.asyncio
 async def test_the_body_is_cut_at_max_response_kb() -> None:
     async with serving(http(b"x" * 5000)) as server:
-        result = await call_http(Outbound(LOCAL), {"url": server.url(), "max_response_kb": 2}, timeout_s=5)
+        result = await call_http(Outbound(LOCAL), {"url": server.url(), "max_response_kb": 2})
     assert result["truncated"]
     assert len(result["body"].encode()) <= 2048
 
@@ -105,7 +104,7 @@ async def test_the_body_is_cut_at_max_response_kb() -> None:
 @pytest.mark.asyncio
 async def test_a_body_that_is_not_kept_is_explained() -> None:
     async with serving(http(b"\x00\x01", "image/png")) as server:
-        result = await call_http(Outbound(LOCAL), {"url": server.url()}, timeout_s=5)
+        result = await call_http(Outbound(LOCAL), {"url": server.url()})
     assert (result["body"], result["note"]) == (None, "body not kept: image/png is neither JSON nor text")
 
 
@@ -143,7 +142,7 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
 )
 async def test_text_is_sent_as_it_is_and_other_values_as_json(body: Any, content_type: bytes, sent: bytes) -> None:
     async with serving(http(b"")) as server:
-        await call_http(Outbound(LOCAL), {"url": server.url(), "method": "PUT", "body": body}, timeout_s=5)
+        await call_http(Outbound(LOCAL), {"url": server.url(), "method": "PUT", "body": body})
     head, _, received = server.requests[0].partition(b"\r\n\r\n")
     assert head.startswith(b"PUT / ")
     assert b"content-type: " + content_type in head.lower()
@@ -154,8 +153,8 @@ async def test_text_is_sent_as_it_is_and_other_values_as_json(body: Any, content
 async def test_a_content_type_that_was_given_is_kept_and_no_body_sends_none() -> None:
     async with serving(http(b"")) as server:
         params = {"url": server.url(), "method": "POST", "body": {}, "headers": {"content-type": "text/x"}}
-        await call_http(Outbound(LOCAL), params, timeout_s=5)
-        await call_http(Outbound(LOCAL), {"url": server.url(), "body": None}, timeout_s=5)
+        await call_http(Outbound(LOCAL), params)
+        await call_http(Outbound(LOCAL), {"url": server.url(), "body": None})
     assert server.requests[0].lower().count(b"content-type") == 1
     assert b"content-type" not in server.requests[1].lower()
 
@@ -203,7 +202,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.rule("GOV-10")
 @pytest.mark.parametrize("params", GOOD)
 def test_validator_and_schema_accept_the_same_params(params: dict[str, Any]) -> None:
-    assert validate_http_params(params, OPEN).url == params["url"]
+    assert validate_http_params(params).url == params["url"]
     assert jsonschema_rs.is_valid(HTTP_PARAMS_SCHEMA, params)
 
 
@@ -211,7 +210,7 @@ def test_validator_and_schema_accept_the_same_params(params: dict[str, Any]) -> 
 @pytest.mark.parametrize(("params", "field"), BAD)
 def test_validator_and_schema_refuse_the_same_params(params: dict[str, Any], field: str) -> None:
     with pytest.raises(Invalid) as refusal:
-        validate_http_params(params, OPEN)
+        validate_http_params(params)
     assert refusal.value.field == field
     assert not jsonschema_rs.is_valid(HTTP_PARAMS_SCHEMA, params)
 
@@ -230,13 +229,6 @@ def test_headers_that_frame_the_message_cannot_be_given(name: str) -> None:
 def test_a_header_cannot_be_given_twice() -> None:
     with pytest.raises(Invalid, match="twice"):
         validate_http_params({"url": "http://example.com/", "headers": {"X-A": "1", "x-a": "2"}})
-
-
-@pytest.mark.rule("SEC-04")
-def test_a_policy_refuses_a_forbidden_url_already_when_the_params_are_given() -> None:
-    with pytest.raises(Invalid) as refusal:
-        validate_http_params({"url": "http://0x7f000001/"}, OPEN)
-    assert (refusal.value.code, refusal.value.field) == ("forbidden_target", "url")
 
 
 def test_defaults_are_filled_in_and_headers_stay_out_of_sight() -> None:

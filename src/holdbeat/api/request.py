@@ -199,11 +199,11 @@ def _read_query(raw: bytes, names: frozenset[str], multiple: frozenset[str]) -> 
     return query
 
 
-async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
+async def read_body(request: Request) -> bytes:
     """The whole body, or a refusal as soon as it is known to be too large."""
     length: bytes | None = request.scope[HEADERS].get(b"content-length")
-    if length is not None and length.isdigit() and int(length) > limit:
-        raise _too_large(limit)
+    if length is not None and length.isdigit() and int(length) > MAX_BODY_BYTES:
+        raise _too_large()
     parts: list[bytes] = []
     size = 0
     # How long this may take is the server's to limit: it cuts the connection of a client that is too slow.
@@ -213,15 +213,15 @@ async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
             raise Malformed("The client went away before its request was complete.")
         part = message.get("body", b"")
         size += len(part)
-        if size > limit:
-            raise _too_large(limit)
+        if size > MAX_BODY_BYTES:
+            raise _too_large()
         if not message.get("more_body"):
             return part if not parts else b"".join([*parts, part])
         parts.append(part)
 
 
-def _too_large(limit: int) -> TooLarge:
+def _too_large() -> TooLarge:
     return TooLarge(
-        f"The body is larger than {limit:,} bytes; store the data elsewhere and pass a reference to it.",
+        f"The body is larger than {MAX_BODY_BYTES:,} bytes; store the data elsewhere and pass a reference to it.",
         code="body_too_large",
     )

@@ -17,7 +17,7 @@ from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.cron import Cron, Dst, zone_of
 from holdbeat.domain.endpoint import HTTP_RESOURCE, HTTP_TYPE, EndpointCall, validate_call
 from holdbeat.domain.errors import Invalid
-from holdbeat.domain.job import JobTemplate, RetryPolicy
+from holdbeat.domain.job import RetryPolicy
 
 INDEFINITE = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 """`paused_until` of a pause without an end: the last instant that can be stored."""
@@ -240,11 +240,10 @@ def _refuse_adaptive_fields(schedule: Schedule) -> None:
             )
 
 
-def job_for(schedule: Schedule, template: JobTemplate | None, due_at: datetime | None) -> dict[str, Any]:
+def job_for(schedule: Schedule, due_at: datetime | None) -> dict[str, Any]:
     """The schedule's own layer of the defaults for one job: only what it sets itself, never a null.
 
-    The layers below (template, job type, settings) are merged in when the job is made; `type` alone comes from the
-    template here, since a schedule with a template has none of its own.
+    The layers below (template, job type, settings) are merged in when the job is made.
     """
     if schedule.endpoint is not None:
         call = schedule.endpoint
@@ -264,7 +263,7 @@ def job_for(schedule: Schedule, template: JobTemplate | None, due_at: datetime |
         }
     else:
         own = {
-            "type": template.type if template is not None else schedule.type,
+            "type": schedule.type,
             "params": schedule.params,
             "resource": schedule.resource,
             "timeout_s": schedule.timeout_s,

@@ -44,12 +44,12 @@ def settlement_of(claim: Claim, outcome: Outcome) -> Settlement:
 class RunningSet(dict[str, Running]):
     """By lease id. The heartbeat's thread and the shutdown's read it and call the methods that tell handlers to end."""
 
-    _all_told: StopReason | None = None
+    _are_interrupted = False
 
     def start(self, claim: Claim, claimed_at: float) -> Running:
         entry = self[claim.lease.id] = Running(claim, StopSignal(), claimed_at)
-        if self._all_told is not None:
-            entry.end(self._all_told)
+        if self._are_interrupted:
+            entry.end(StopReason.INTERRUPTED)
         return entry
 
     def tell(self, lease_id: str, reason: StopReason) -> None:
@@ -57,11 +57,11 @@ class RunningSet(dict[str, Running]):
         if entry is not None:
             entry.end(reason)
 
-    def tell_all(self, reason: StopReason) -> None:
+    def interrupt_all(self) -> None:
         """Tells every handler to end, those included whose claim the store has not answered yet."""
-        self._all_told = reason
+        self._are_interrupted = True
         for entry in self.entries():
-            entry.end(reason)
+            entry.end(StopReason.INTERRUPTED)
 
     def entries(self) -> list[Running]:
         """A copy, for another thread or for a loop that changes the set."""

@@ -18,7 +18,6 @@ import threading
 from collections.abc import Callable
 
 from holdbeat.engine.supervisor import KILL_MARGIN_S, SETTLE_TIMEOUT_S, Supervisor
-from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.log_writer import flush_logs
 from holdbeat.observe.process_output import settle_output
 
@@ -104,7 +103,7 @@ class ShutdownWatch:
             self._has_told_handlers = True
             self._until = now + dispatcher.running.longest_cancel_grace_s + KILL_MARGIN_S
             log.warning("a handler blocks the event loop; what runs is told to end")
-            dispatcher.running.tell_all(StopReason.INTERRUPTED)
+            dispatcher.running.interrupt_all()
             return
         self._is_over = True
         log.critical("a handler blocks the event loop beyond every grace; what it leaves is settled without it")

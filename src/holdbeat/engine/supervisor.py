@@ -36,7 +36,6 @@ from holdbeat.engine.worker_identity import this_worker
 from holdbeat.engine.zombie_recovery import ZombieRecovery
 from holdbeat.handlers.handler import make_handler
 from holdbeat.handlers.job_type import JobType
-from holdbeat.handlers.stop import StopReason
 from holdbeat.observe.handler_output import capture
 from holdbeat.observe.recorder import SILENT, Recorder
 from holdbeat.settings import Settings
@@ -230,7 +229,7 @@ class Supervisor:
         """Asks what still runs to end, waits its grace, and settles the rest as interrupted."""
         grace_s = self.dispatcher.running.longest_cancel_grace_s
         self._grace_ended.clear()
-        self.dispatcher.running.tell_all(StopReason.INTERRUPTED)
+        self.dispatcher.running.interrupt_all()
         if not await self._drained(grace_s + KILL_MARGIN_S):
             entries = self.dispatcher.running.entries()
             for entry in entries:

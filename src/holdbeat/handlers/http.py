@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from holdbeat.domain.address import OutboundPolicy, check_url
 from holdbeat.domain.bounds import check_number
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.endpoint import METHODS, retry_after
@@ -106,8 +105,8 @@ class HttpFailure(Exception):
         return type(self), (self.message, self.kind, self.result)
 
 
-def validate_http_params(params: Mapping[str, Any], policy: OutboundPolicy | None = None) -> HttpParams:
-    """Refuses params that `http` cannot work with; with a policy also a URL that may not be called."""
+def validate_http_params(params: Mapping[str, Any]) -> HttpParams:
+    """Refuses params that `http` cannot work with. Whether the URL may be called is for Outbound to say."""
     properties = HTTP_PARAMS_SCHEMA["properties"]
     for name in params:
         if name not in properties:
@@ -115,8 +114,6 @@ def validate_http_params(params: Mapping[str, Any], policy: OutboundPolicy | Non
     url = params.get("url")
     if not isinstance(url, str) or not url:
         raise Invalid("An http job needs a url; give it as a string.", field="url")
-    if policy is not None:
-        check_url(url, policy)
     method = params.get("method", "GET")
     if method not in METHODS:
         raise Invalid(f"The method must be one of {', '.join(METHODS)}.", field="method")
@@ -136,11 +133,8 @@ def validate_http_params(params: Mapping[str, Any], policy: OutboundPolicy | Non
     )
 
 
-async def call_http(outbound: Outbound, params: Mapping[str, Any], *, timeout_s: float | None = None) -> dict[str, Any]:
-    """Makes the call and returns {status_code, headers, body, truncated, duration_s}; raises HttpFailure.
-
-    The deadline is the job's own `timeout_s` param, or what is left to the run if that is less.
-    """
+async def call_http(outbound: Outbound, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes the call and returns {status_code, headers, body, truncated, duration_s}; raises HttpFailure."""
     try:
         call = validate_http_params(params)
     except Invalid as refusal:
@@ -149,14 +143,13 @@ async def call_http(outbound: Outbound, params: Mapping[str, Any], *, timeout_s:
     headers = dict(call.headers)
     if content_type is not None and not any(name.lower() == "content-type" for name in headers):
         headers["Content-Type"] = content_type
-    deadline_s = call.timeout_s if timeout_s is None else min(call.timeout_s, timeout_s)
     try:
         answer = await outbound.call(
             call.method,
             call.url,
             headers=headers,
             content=content,
-            deadline_s=deadline_s,
+            deadline_s=call.timeout_s,
             max_body_bytes=call.max_response_kb * 1024,
         )
     except OutboundFailure as failure:

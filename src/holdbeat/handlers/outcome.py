@@ -16,6 +16,7 @@ from uuid import UUID
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.params import MAX_DEPTH, check_json, checked_text, storable_text
 from holdbeat.domain.run import ErrorKind, Outcome
+from holdbeat.domain.steps import MAX_STEP_BYTES
 from holdbeat.handlers.context import Context, PermanentFailure, RateLimited, Skip
 from holdbeat.handlers.to_json import simpler
 from holdbeat.handlers.waits import Suspended
@@ -36,10 +37,11 @@ def as_json(value: Any) -> Any:
     return converted
 
 
-def as_json_text(value: Any, place: str = "result", max_bytes: int = MAX_RESULT_BYTES) -> tuple[Any, str]:
-    """`as_json`, and the text that the store keeps of it."""
+def step_value(name: str, value: Any) -> tuple[Any, str]:
+    """The value of a step as JSON, and the text that the store keeps of it."""
+    place = f"step {name!r}"
     converted = _plain(value, place, 0)
-    return converted, checked_text(converted, place, max_bytes)
+    return converted, checked_text(converted, place, MAX_STEP_BYTES)
 
 
 def _plain(value: Any, place: str, depth: int) -> Any:

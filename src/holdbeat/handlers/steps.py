@@ -22,9 +22,9 @@ from typing import Any, Protocol
 from holdbeat.domain.bounds import Duration, duration_s
 from holdbeat.domain.clock import Clock
 from holdbeat.domain.errors import Conflict, Invalid
-from holdbeat.domain.steps import MAX_STEP_BYTES, RESERVED, check_step_name, numbered
+from holdbeat.domain.steps import RESERVED, check_step_name, numbered
 from holdbeat.domain.waits import Wait
-from holdbeat.handlers.outcome import as_json_text
+from holdbeat.handlers.outcome import step_value
 from holdbeat.handlers.threads import in_own_thread
 from holdbeat.handlers.waits import Suspended
 
@@ -238,11 +238,11 @@ class Steps:
                 raise _no_timeout(name)
             call = partial(function, *args, **kwargs)
             if self._keeper is None:
-                return as_json_text(self._repeated(call, options, wait), f"step {name!r}", MAX_STEP_BYTES)[0]
+                return step_value(name, self._repeated(call, options, wait))[0]
             began = self._report_begin(key)
             try:
                 started = self._clock.monotonic()
-                value, text = as_json_text(self._repeated(call, options, wait), f"step {name!r}", MAX_STEP_BYTES)
+                value, text = step_value(name, self._repeated(call, options, wait))
                 earlier = self._keeper.keep(key, text, began, self._clock.monotonic() - started)
             except BaseException:
                 self._failed.add(key)
@@ -288,7 +288,7 @@ class Steps:
                     result = await function(*args, **kwargs)
                 else:
                     result = await _repeated_async(name, partial(function, *args, **kwargs), options, is_async)
-                value, text = as_json_text(result, f"step {name!r}", MAX_STEP_BYTES)
+                value, text = step_value(name, result)
                 if keeper is None:
                     return value
                 earlier = await keeper.keep_async(key, text, began, self._clock.monotonic() - started)

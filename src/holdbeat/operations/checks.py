@@ -45,9 +45,9 @@ def check_reason(reason: Any) -> str | None:
     return None if reason is None else check_line(reason, "reason", LONGEST_REASON)
 
 
-def check_object(value: Any, field: str, code: str) -> dict[str, Any]:
+def check_filter(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Invalid(f"{field} must be an object.", code=code, field=field)
+        raise Invalid("filter must be an object.", code="invalid_filter", field="filter")
     return value
 
 

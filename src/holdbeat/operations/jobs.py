@@ -13,7 +13,7 @@ from holdbeat.domain.views import bulk_json, event_json, form, job_json
 from holdbeat.operations.checks import (
     check_admin,
     check_call,
-    check_object,
+    check_filter,
     check_reason,
     check_texts,
     checked_fields,
@@ -102,7 +102,7 @@ def cancel_jobs(
     reason: str | None = None,
 ) -> Any:
     """Cancel every unfinished job that matches a filter."""
-    filters = check_object(filter, "filter", "invalid_filter")
+    filters = check_filter(filter)
     is_dry_run = check_flag(dry_run, "dry_run")
     return bulk_json(bulk.cancel_where(tx, filters, check_reason(reason), dry_run=is_dry_run))
 

@@ -16,7 +16,7 @@ from holdbeat.domain.run import RUN_STATUSES, ErrorKind
 from holdbeat.domain.views import bulk_json, job_json, run_json
 from holdbeat.operations.checks import (
     check_choices,
-    check_object,
+    check_filter,
     guard_shell_retry,
     id_of,
     page_json,
@@ -78,7 +78,7 @@ def retry_job_runs(
     tx: Transaction, context: OperationContext, filter: Mapping[str, Any], *, dry_run: bool = False
 ) -> Any:
     """Retry every job that matches a filter among those that failed or were skipped."""
-    filters = check_object(filter, "filter", "invalid_filter")
+    filters = check_filter(filter)
     is_dry_run = check_flag(dry_run, "dry_run")
     return bulk_json(bulk.retry_where(tx, filters, is_dry_run, with_own_shell_jobs=context.is_admin))
 

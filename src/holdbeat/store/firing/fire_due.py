@@ -258,7 +258,7 @@ class _Batch:
     def _fire(self, schedule: Schedule, verdict: Verdict, hold: Hold | None, reason: str | None) -> Verdict | None:
         """Asks for the job; where it cannot be made, the verdict that says why."""
         try:
-            submission = Submission.for_schedule(job_for(schedule, None, verdict.due_at), hold=hold)
+            submission = Submission.for_schedule(job_for(schedule, verdict.due_at), hold=hold)
             (request,) = self._preparation.prepare_batch([submission])
         except (StoreRefused, Unavailable):
             raise

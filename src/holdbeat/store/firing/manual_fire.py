@@ -65,7 +65,7 @@ def trigger_schedule(
         hold = Hold.OVERLAPPED if flight.has_running else None
     elif decision.action is OverlapAction.FIRE_GATED:
         hold = Hold.OVERLAPPED
-    layer = job_for(schedule, None, due_at)
+    layer = job_for(schedule, due_at)
     submission = Submission.for_schedule(layer, hold=hold, job=job)
     submission.trace = trace
     (request,) = Preparation(tx).prepare_batch([submission])

@@ -30,7 +30,7 @@ def get_endpoint(tx: Transaction, reference: str) -> Schedule:
 
 def endpoint_call(tx: Transaction, reference: str) -> dict[str, Any]:
     """The params of the HTTP call that the endpoint makes, secrets included: for making it, never for showing it."""
-    params: dict[str, Any] = job_for(get_endpoint(tx, reference), None, None)["params"]
+    params: dict[str, Any] = job_for(get_endpoint(tx, reference), None)["params"]
     return params
 
 

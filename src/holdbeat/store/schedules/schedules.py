@@ -291,7 +291,7 @@ def _read(tx: Transaction, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_work(tx: Transaction, schedule: Schedule) -> str:
     """Refuses what could not be submitted; the type is kept by its proper name, which is given back."""
-    request = Preparation(tx).prepare(Submission.for_schedule(job_for(schedule, None, tx.now)))
+    request = Preparation(tx).prepare(Submission.for_schedule(job_for(schedule, tx.now)))
     if schedule.type is not None:
         schedule.type = request.type
     return request.type
