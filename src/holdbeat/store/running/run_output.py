@@ -7,10 +7,10 @@ kept under the id of its reservation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.errors import NotFound, TooLarge
@@ -23,44 +23,35 @@ ARTIFACT_DATA_MAX = 10 * 1024 * 1024
 """The most bytes of one artifact that are kept inside the store."""
 
 
-class _Fenced(Protocol):
-    @property
-    def lease_id(self) -> str: ...
-    @property
-    def worker_id(self) -> str: ...
-    @property
-    def fence(self) -> int: ...
-
-
-E = TypeVar("E", bound=_Fenced)
-
-
 @dataclass(frozen=True, slots=True)
-class ProgressEntry:
+class FencedEntry:
+    """What a run reports, and the lease under which it does."""
+
     lease_id: str
     worker_id: str
     fence: int
+
+
+E = TypeVar("E", bound=FencedEntry)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressEntry(FencedEntry):
     fraction: float | None
     message: str | None
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class OpenStepsEntry:
+class OpenStepsEntry(FencedEntry):
     """The steps in which the handler of a run is now."""
 
-    lease_id: str
-    worker_id: str
-    fence: int
     steps: Sequence[OpenStep]
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntry:
-    lease_id: str
-    worker_id: str
-    fence: int
+class LogEntry(FencedEntry):
     sequence: int
     """Counted by the worker, from 1 within the run; a line that is sent twice is kept once."""
     stream: str
@@ -69,12 +60,9 @@ class LogEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ArtifactEntry:
+class ArtifactEntry(FencedEntry):
     """An artifact, whose content is in a file at `path`, or in `data`."""
 
-    lease_id: str
-    worker_id: str
-    fence: int
     name: str
     size: int
     sha256: str
@@ -163,7 +151,8 @@ def replace_artifact(tx: Transaction, entry: ArtifactEntry) -> list[str] | None:
             code="artifact_too_large",
             field=entry.name,
         )
-    if entry.lease_id not in _held(tx, [entry]):
+    accepted, _ = _sort_out(tx, [entry])
+    if not accepted:
         return None
     replaced: list[Row] = []
     is_stored = False
@@ -244,31 +233,20 @@ def _artifact_of(tx: Transaction, row: Sequence[Any]) -> Artifact:
 
 
 def _sort_out(tx: Transaction, entries: Sequence[E]) -> tuple[list[E], set[str]]:
-    """Entries of runs whose leases are held by who sent them, and the leases of those that are not."""
-    held = _held(tx, entries)
-    stale = {entry.lease_id for entry in entries if held.get(entry.lease_id) != _holder(entry)}
-    return [entry for entry in entries if entry.lease_id not in stale], stale
-
-
-def _holder(entry: _Fenced) -> tuple[str, int]:
-    return entry.worker_id, entry.fence
-
-
-def _held(tx: Transaction, entries: Iterable[_Fenced]) -> dict[str, tuple[str, int]]:
-    """Holder of each lease that one of the entries shows rightly.
+    """Entries of runs whose leases are held by who sent them, and the leases of those that are not.
 
     The rows are locked, so that no recovery can take a lease away between this look and the write; but by a lock that
     lets heartbeats renew them, however long the write takes (LEASE-02).
     """
-    reported = list(entries)
-    if not reported:
-        return {}
+    if not entries:
+        return [], set()
     rows = tx.rows(
         "SELECT id, worker_id, fence FROM leases WHERE id IN :ids ORDER BY id FOR KEY SHARE",
-        ids=sorted({entry.lease_id for entry in reported}),
+        ids=sorted({entry.lease_id for entry in entries}),
     )
-    holders = {(entry.lease_id, *_holder(entry)) for entry in reported}
-    return {row[0]: (row[1], row[2]) for row in rows if (row[0], row[1], row[2]) in holders}
+    held = {(row[0], row[1], row[2]) for row in rows}
+    stale = {entry.lease_id for entry in entries if (entry.lease_id, entry.worker_id, entry.fence) not in held}
+    return [entry for entry in entries if entry.lease_id not in stale], stale
 
 
 def read_progress(tx: Transaction, run_id: str) -> tuple[float | None, str | None] | None:
