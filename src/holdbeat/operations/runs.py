@@ -70,7 +70,7 @@ def retry_job_run(tx: Transaction, context: OperationContext, run_id: str) -> An
     """Retry the job of a run that failed or was skipped."""
     run = RUNS.get(tx, id_of(tx, run_id, "job run"))
     guard_shell_retry(tx, context, run.job_id)
-    return job_json(manual_retry.retry_run(tx, run.id))
+    return job_json(manual_retry.retry_job(tx, run.job_id))
 
 
 @writes

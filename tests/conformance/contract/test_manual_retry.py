@@ -14,7 +14,7 @@ from holdbeat.domain.run import ErrorKind
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.bulk import retry_where
 from holdbeat.store.jobs.edit_job import change_job
-from holdbeat.store.jobs.manual_retry import retry_job, retry_run
+from holdbeat.store.jobs.manual_retry import retry_job
 from tests.conformance.acts import (
     cancel,
     claim_all,
@@ -42,7 +42,7 @@ def test_a_failed_run_is_retried_from_its_snapshot_at_the_end_of_its_priority(st
     taken = claim_one(store)
     fail(store, taken)
     waiting = enqueue_one(store, priority=4)
-    retry = store.write_sync(retry_run, taken.lease.id)
+    retry = store.write_sync(retry_job, job.id)
     assert (retry.params, retry.priority, retry.labels, retry.retry_policy) == ({"n": 1}, 4, {"a": "b"}, ONCE)
     assert (retry.retry_of, retry.retry_kind, retry.attempt) == (job.id, "manual", 1)
     assert (retry.idempotency_key, retry.not_before, retry.run) == (None, None, None)
@@ -94,15 +94,13 @@ def test_what_is_completed_or_unfinished_is_refused(store: PersistenceAdapter) -
     assert refusal.value.code == "not_finished"
     taken = claim_one(store)
     with pytest.raises(Conflict):
-        store.write_sync(retry_run, taken.lease.id)
+        store.write_sync(retry_job, job.id)
     complete(store, taken)
     with pytest.raises(Conflict) as refusal:
-        store.write_sync(retry_run, taken.lease.id)
+        store.write_sync(retry_job, job.id)
     assert refusal.value.code == "already_completed"
     with pytest.raises(NotFound):
         store.write_sync(retry_job, "nobody")
-    with pytest.raises(NotFound):
-        store.write_sync(retry_run, "nobody")
     assert events_of(store, "retry.created") == []
 
 

@@ -20,7 +20,7 @@ from holdbeat.store.queue.enqueue import insert_jobs
 from holdbeat.store.queue.unique_keys import holders, lock_keys
 from holdbeat.store.reads.chains import original_params, tip_of
 from holdbeat.store.reads.jobs import load_job, locked_job, locked_jobs
-from holdbeat.store.reads.rows import JOBS, RUNS
+from holdbeat.store.reads.rows import JOBS
 from holdbeat.store.transaction import Transaction
 
 
@@ -74,14 +74,6 @@ def is_own_shell_job(tx: Transaction, job_id: str) -> bool:
     """Whether this is a shell job that was made without a template."""
     row = tx.one("SELECT type, template_id FROM jobs WHERE id = :id", id=job_id)
     return row is not None and row[0] == SHELL and row[1] is None
-
-
-def retry_run(tx: Transaction, run_id: str) -> Job:
-    """`retry_job` for the Job of a run."""
-    row = tx.one("SELECT job_id FROM job_runs WHERE id = :id", id=run_id)
-    if row is None:
-        raise RUNS.unknown(run_id)
-    return retry_job(tx, row[0])
 
 
 def retry_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[Job]:
