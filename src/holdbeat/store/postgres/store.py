@@ -88,7 +88,8 @@ class PostgresStore(PersistenceAdapter):
         self.reconnect_s = RECONNECT_WITHIN_S
         self._own_clock = clock is None
         self.clock = clock or OffsetClock()
-        self._refused: HoldbeatError | None = None
+        self.refused: HoldbeatError | None = None
+        """Why the store must not be used any more, once that is so."""
         self._closed = False
         self._types: ColumnTypes = open_database(url, create=create, clock=self.clock, indexes=indexes_of(terms))
         self._wakeups = PostgresWakeups(url, self.tell)
@@ -126,14 +127,14 @@ class PostgresStore(PersistenceAdapter):
         self._put([work], readers if read_only else self._writing)
 
     def submit_together(self, works: list[Work]) -> None:
-        if self._refused is not None or self._closed or not self._single_jobs.begin(works):
+        if self.refused is not None or self._closed or not self._single_jobs.begin(works):
             self._put(works, self._writing)
 
     def submit_beat(self, work: Work) -> None:
         self._put([work], self._beating)
 
     def _put(self, works: list[Work], calls: Calls) -> None:
-        refusal = self._refused or (
+        refusal = self.refused or (
             StoreDown("The store has been closed.", code="store_closed") if self._closed else None
         )
         if refusal is None:
@@ -143,7 +144,7 @@ class PostgresStore(PersistenceAdapter):
 
     def write_here(self, work: Work) -> bool:
         """Writes in the caller's own thread; one at a time, others share the writers' commits."""
-        if self._refused is not None or self._closed or not self._waiting_caller.acquire(blocking=False):
+        if self.refused is not None or self._closed or not self._waiting_caller.acquire(blocking=False):
             return False
         try:
             if self._closed:
@@ -161,8 +162,8 @@ class PostgresStore(PersistenceAdapter):
         return None if self._closed else PostgresLoopInserts(self, loop, verb, self._single_jobs.loop_link)
 
     def joined(self, connection: Any) -> Transaction:
-        if self._refused is not None:
-            raise self._refused
+        if self.refused is not None:
+            raise self.refused
         check_joinable(connection)
         if isinstance(connection, AwaitedConnection):
             return AwaitedPostgresTransaction(connection, self.clock.now(), self.terms, self._types)
@@ -173,8 +174,8 @@ class PostgresStore(PersistenceAdapter):
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Row]]:
-        if self._refused is not None or self._closed:
-            raise self._refused or StoreDown("The store has been closed.", code="store_closed")
+        if self.refused is not None or self._closed:
+            raise self.refused or StoreDown("The store has been closed.", code="store_closed")
         with callers_connection(self.url) as connection:
             yield connection
 
@@ -189,11 +190,6 @@ class PostgresStore(PersistenceAdapter):
         return await self.read(dead_workers)
 
     @property
-    def refused(self) -> HoldbeatError | None:
-        """Why the store must not be used any more, once that is so."""
-        return self._refused
-
-    @property
     def is_pooled(self) -> bool:
         with contextlib.closing(Link(self.url)) as link:
             return link.get().is_pooled
@@ -202,7 +198,7 @@ class PostgresStore(PersistenceAdapter):
         """Leaves the connections alone: they are the parent's, and the driver ends none that it did not make."""
         super().after_fork_in_child()
         self._closed = True
-        self._refused = forked()
+        self.refused = forked()
 
     def close(self) -> None:
         if self._closed:
@@ -337,7 +333,7 @@ class PostgresStore(PersistenceAdapter):
     async def write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Stores single jobs in the event loop of their caller, unless they have a transaction to share."""
         stored = None
-        if self._refused is None and not self._closed and self.loop_calls(asyncio.get_running_loop()).is_alone:
+        if self.refused is None and not self._closed and self.loop_calls(asyncio.get_running_loop()).is_alone:
             try:
                 stored = await self._single_jobs.write_in_loop(verb, args[0] if args else None)
             except psycopg.Error as error:
@@ -394,6 +390,6 @@ class PostgresStore(PersistenceAdapter):
     def _translated(self, error: Exception) -> Exception:
         answer = translated(error)
         if isinstance(answer, StoreRefused) and (answer.code == "store_replaced" or isinstance(error, READ_ONLY)):
-            self._refused = answer
+            self.refused = answer
             self.tell(frozenset({Topic.REFUSED}))
         return answer

@@ -76,7 +76,8 @@ class SqliteStore(PersistenceAdapter):
         self.url = f"sqlite:///{self.path}"
         self.clock = clock or SystemClock()
         self.terms = terms
-        self._refused: HoldbeatError | None = None
+        self.refused: HoldbeatError | None = None
+        """Why the store must not be used any more, once that is so."""
         self._closed = False
         self._writing = WriteQueue()
         self._reading: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
@@ -125,8 +126,8 @@ class SqliteStore(PersistenceAdapter):
     # --- the contract ------------------------------------------------------------------------------------
 
     def submit(self, work: Work, *, read_only: bool) -> None:
-        if self._refused is not None:
-            _fail([work], self._refused)
+        if self.refused is not None:
+            _fail([work], self.refused)
         elif self._closed:
             _fail([work], store_closed())
         elif read_only and self.path != MEMORY:
@@ -137,7 +138,7 @@ class SqliteStore(PersistenceAdapter):
             self._writing.put(work)
 
     def submit_together(self, works: list[Work]) -> None:
-        if self._refused is not None or self._closed:
+        if self.refused is not None or self._closed:
             super().submit_together(works)
         else:
             self._writing.put_all(works)
@@ -146,8 +147,8 @@ class SqliteStore(PersistenceAdapter):
         return None if self._closed else SqliteLoopInserts(self, loop, verb)
 
     def joined(self, connection: Any) -> Transaction:
-        if self._refused is not None:
-            raise self._refused
+        if self.refused is not None:
+            raise self.refused
         self._file.check()
         if not isinstance(connection, apsw.Connection) or not connection.in_transaction:
             raise no_transaction()
@@ -155,8 +156,8 @@ class SqliteStore(PersistenceAdapter):
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[apsw.Connection]:
-        if self._refused is not None or self._closed:
-            raise self._refused or store_closed()
+        if self.refused is not None or self._closed:
+            raise self.refused or store_closed()
         if self.path == MEMORY:
             raise HoldbeatError(
                 "A store in memory has no file for tables of your own. Name a file for the store.", code="no_file"
@@ -227,7 +228,7 @@ class SqliteStore(PersistenceAdapter):
         """Closes the connections: while one is open here, SQLite takes the parent's locks for this process's own."""
         super().after_fork_in_child()
         was_closed, self._closed = self._closed, True
-        self._refused = forked()
+        self.refused = forked()
         self._writing_threads.clear()
         if self._worker_locks is not None:
             self._worker_locks.after_fork_in_child()
@@ -251,11 +252,6 @@ class SqliteStore(PersistenceAdapter):
     def log_bytes(self) -> int | None:
         return None if self.path == MEMORY else log_growth.log_bytes(self.path)
 
-    @property
-    def refused(self) -> HoldbeatError | None:
-        """Why the store must not be used any more, once that is so."""
-        return self._refused
-
     # --- the writer --------------------------------------------------------------------------------------
 
     def _write_loop(self) -> None:
@@ -276,7 +272,7 @@ class SqliteStore(PersistenceAdapter):
         own = threading.get_ident()
         if own in self._writing_threads:
             raise write_interrupted_itself()
-        if self._refused is not None or self._closed or self._write_lock.locked() or len(self._writing):
+        if self.refused is not None or self._closed or self._write_lock.locked() or len(self._writing):
             return False
         try:
             self._writing_threads.add(own)
@@ -295,8 +291,8 @@ class SqliteStore(PersistenceAdapter):
         return True
 
     def _commit(self, works: list[Work]) -> None:
-        if self._refused is not None:
-            _fail(works, self._refused)
+        if self.refused is not None:
+            _fail(works, self.refused)
             return
         try:
             with self._process_lock:
@@ -338,10 +334,10 @@ class SqliteStore(PersistenceAdapter):
         elif isinstance(error, OSError):
             answer = translated_os(error, self.path)
         if isinstance(answer, StoreRefused):
-            self._refused = answer
+            self.refused = answer
             self._file.record_refusal(answer, self.clock.now())
         _fail(works, answer)
-        if self._refused is not None:
+        if self.refused is not None:
             self.tell(frozenset({Topic.REFUSED}))
 
     def _roll_back(self) -> None:
@@ -371,7 +367,7 @@ class SqliteStore(PersistenceAdapter):
             except Exception as error:
                 answer = translated(error, self.path) if isinstance(error, apsw.Error) else error
                 if isinstance(answer, StoreRefused):
-                    self._refused = answer
+                    self.refused = answer
                     # Not for ever: who waits for this answer may be a signal handler that interrupted a writer.
                     if self._write_lock.acquire(timeout=FORK_WAIT_S):
                         try:
