@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdbeat.domain.job import TERMINAL, TRANSITIONS, JobStatus
+from holdbeat.domain.job import TRANSITIONS, JobStatus
 
 PAGE = Path(__file__).parent.parent / "docs" / "states.md"
 
@@ -23,7 +23,7 @@ def drawn() -> str:
     """The whole page: the diagram, and the same as a table."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {JobStatus.QUEUED}"]
     lines += [f"    {before} --> {after}: {event}" for (before, event), after in TRANSITIONS.items()]
-    lines += [f"    {status} --> [*]" for status in TERMINAL]
+    lines += [f"    {status} --> [*]" for status in JobStatus if status.is_terminal]
     lines += ["```", "", "| from | event | to |", "| --- | --- | --- |"]
     lines += [f"| {before} | {event} | {after} |" for (before, event), after in TRANSITIONS.items()]
     return _INTRODUCTION + "\n" + "\n".join(lines) + "\n"

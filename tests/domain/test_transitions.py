@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdbeat.domain.errors import Conflict
-from holdbeat.domain.job import TERMINAL, TRANSITIONS, JobEvent, JobStatus, transition
+from holdbeat.domain.job import TRANSITIONS, JobEvent, JobStatus, transition
 from tools.draw_states import drawn
 
 ALLOWED = {
@@ -38,7 +38,7 @@ def test_every_event_in_every_state_is_a_known_step_or_a_refusal(status: JobStat
 @pytest.mark.rule("DEC-006")
 def test_no_transition_leads_back_to_queued_or_out_of_a_terminal_state() -> None:
     assert JobStatus.QUEUED not in TRANSITIONS.values()
-    assert not {status for status, _ in TRANSITIONS} & set(TERMINAL)
+    assert not any(status.is_terminal for status, _ in TRANSITIONS)
 
 
 @pytest.mark.rule("DEC-006")

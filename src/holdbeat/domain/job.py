@@ -65,9 +65,6 @@ class JobStatus(StrEnum):
         return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
 
 
-TERMINAL = tuple(status for status in JobStatus if status.is_terminal)
-
-
 class JobEvent(StrEnum):
     """The events that change the state of a Job."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import ClassVar
@@ -23,8 +22,6 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.firing.fire_due import Firing, fire_due
 from holdbeat.store.firing.upcoming import drifted, is_behind, read_upcoming, realign
 from holdbeat.store.topics import Topic
-
-log = logging.getLogger("holdbeat.engine")
 
 POLL_S = 1.0
 """How often it looks at the clocks while nothing is to be done."""

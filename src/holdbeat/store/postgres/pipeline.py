@@ -37,7 +37,6 @@ FLUSH_BYTES = 8192
 """A statement with more values is sent at once: the server works on it while the next ones are made."""
 
 _PLACEHOLDER = re.compile(r"%(?:\((\w+)\)s|s|%)")
-_TEXT = pq.Format.TEXT
 _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 

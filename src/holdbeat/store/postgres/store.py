@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 import threading
 import time
@@ -43,8 +42,6 @@ from holdbeat.store.single_insert import SINGLE_INSERT_TOPICS
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Row, StoreTerms, Transaction
 from holdbeat.store.work import Coalesced, CoalescedInsert, Work, reply
-
-log = logging.getLogger("holdbeat.store")
 
 P = ParamSpec("P")
 A = TypeVar("A")
