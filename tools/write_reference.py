@@ -116,10 +116,10 @@ def _cell(text: str) -> str:
 
 def openapi() -> dict[str, Any]:
     """The API as a server with nothing but defaults describes it."""
-    from holdbeat.api.app import create_api
+    from holdbeat.api.app import Api
 
     # Routes are described before any request comes: all that is asked of the service by then are its settings.
-    described: dict[str, Any] = create_api(SimpleNamespace(settings=Settings())).openapi  # type: ignore[arg-type]
+    described: dict[str, Any] = Api(SimpleNamespace(settings=Settings())).openapi  # type: ignore[arg-type]
     return described
 
 

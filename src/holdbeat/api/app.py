@@ -101,11 +101,6 @@ def _static_file(name: str) -> bytes:
     return (files("holdbeat.api") / "static" / name).read_bytes()
 
 
-def create_api(context: ApiContext) -> Api:
-    """The whole API of one server."""
-    return Api(context)
-
-
 def _all_routes(context: ApiContext) -> list[Routes]:
     mounted = [
         jobs.job_routes,

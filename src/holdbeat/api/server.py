@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdbeat.api.access import SECURITY_HEADERS
-from holdbeat.api.app import create_api
+from holdbeat.api.app import Api
 from holdbeat.api.context import ApiContext
 from holdbeat.api.event_feed import EventFeed
 from holdbeat.api.key_ring import KeyRing
@@ -273,7 +273,7 @@ class ApiServer:
             self.context.metrics = metrics
         if count_legacy_call is not None:
             self.context.count_legacy_call = count_legacy_call
-        app = create_api(self.context)
+        app = Api(self.context)
         if add_dashboard is not None:
             self.context.has_dashboard = True
             add_dashboard(app, self.context)

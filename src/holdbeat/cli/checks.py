@@ -48,9 +48,6 @@ class Check:
     detail: str
     remedy: str = ""
 
-    def as_dict(self) -> dict[str, str]:
-        return {"name": self.name, "state": self.state, "detail": self.detail, "remedy": self.remedy}
-
 
 Finding = tuple[State, str] | tuple[State, str, str]
 """How a thing is, in a word and in a sentence, and what to do about it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -51,7 +52,7 @@ def doctor(obj: Any, /, store: str | None, quick: bool, as_json: bool) -> None:
         finally:
             opened.close()
     if as_json:
-        print_json({"settings": shown_settings, "versions": versions, "checks": [check.as_dict() for check in checks]})
+        print_json({"settings": shown_settings, "versions": versions, "checks": [asdict(check) for check in checks]})
     else:
         _draw(shown_settings, versions, checks)
     if any(check.state is State.WRONG for check in checks):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.actors import this_person
 from holdbeat.operations import find_operation
-from holdbeat.operations.operation import Operation, OperationContext
+from holdbeat.operations.operation import OperationContext
 
 if TYPE_CHECKING:
     from holdbeat.client.slot_loan import SlotLoan
@@ -67,13 +68,7 @@ class LocalBackend:
         operation = find_operation(name)
         if operation is None:
             raise AttributeError(f"there is no operation {name}")
-        return self._method(operation)
-
-    def _method(self, operation: Operation) -> Any:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            return operation.run_sync(self.store, self.context, *args, **kwargs)
-
-        return run
+        return partial(operation.run_sync, self.store, self.context)
 
     def close(self) -> None:
         self.store.close()

@@ -1,4 +1,4 @@
-"""How many cycles of a worker are under way at once, and how large one should be beside another."""
+"""How many cycles of a worker are under way at once at the most, and how large one should be beside another."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import sys
 
 CYCLES = 2
 """One commits on the server while the handlers of the other run here. With one more each job takes a tenth more
-processor time: sessions that add to the same pages wait for each other."""
+processor time: sessions that add to the same pages wait for each other. The store's other writers are left to
+submissions."""
 BATCH = 128
 """So many results and free slots are worth a cycle beside another one: with 65 jobs a cycle each cost a third more."""
-
-
-def cycles_at_once(writers: int) -> int:
-    """How many cycles a worker has under way. The store's other writers are left to submissions."""
-    return min(writers, CYCLES)
 
 
 def cycle_size(slots: int, cycles: int) -> int:

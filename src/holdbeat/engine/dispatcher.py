@@ -20,7 +20,7 @@ from holdbeat.domain.lease import Claim, LeaseTerms, Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.domain.worker import Worker
 from holdbeat.engine.backoff import Backoff
-from holdbeat.engine.cycle_size import cycle_size, cycles_at_once
+from holdbeat.engine.cycle_size import CYCLES, cycle_size
 from holdbeat.engine.executor import Executor
 from holdbeat.engine.run_lines import EndedRun, log_ended
 from holdbeat.engine.running import Running, RunningSet, settlement_of
@@ -85,7 +85,7 @@ class Dispatcher:
         """Cycles that the store has not answered yet."""
         self._cycle_tasks: set[asyncio.Task[None]] = set()
         self.executions = SerialTasks(self._execute)
-        self._cycles_at_once = cycles_at_once(store.writers_at_once)
+        self._cycles_at_once = min(store.writers_at_once, CYCLES)
         self._batch = cycle_size(worker.slots, self._cycles_at_once)
         self._may_have_work = True
         self._is_claiming = False

@@ -91,10 +91,6 @@ def _is_in_exec(pid: int) -> bool:
         return False
 
 
-def _has_mark(pid: int, marks: frozenset[bytes]) -> bool:
-    return not marks.isdisjoint(_environment(pid).split(b"\0"))
-
-
 def _kill_marked(pid: int, marks: frozenset[bytes]) -> bool:
     try:
         fd = os.pidfd_open(pid)
@@ -102,7 +98,7 @@ def _kill_marked(pid: int, marks: frozenset[bytes]) -> bool:
         return False
     try:
         # Read once more now that the pidfd stands for the process: its number may be another's by now.
-        if not _has_mark(pid, marks):
+        if marks.isdisjoint(_environment(pid).split(b"\0")):
             return False
         signal.pidfd_send_signal(fd, signal.SIGKILL)
         return True

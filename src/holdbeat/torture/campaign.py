@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -272,11 +272,11 @@ class Campaign:
         return self._until(self._idle, timeout_s) and is_settled
 
     def _judged(self) -> bool:
-        def latest(tx: Transaction) -> Sequence[Any]:
-            return tx.rows("SELECT schedule_id, max(due_at) FROM occurrences GROUP BY schedule_id")
+        def latest(tx: Transaction) -> dict[str, float]:
+            rows = tx.rows("SELECT schedule_id, max(due_at) FROM occurrences GROUP BY schedule_id")
+            return {schedule_id: tx.instant(due_at).timestamp() for schedule_id, due_at in rows}
 
-        store = self.app.store
-        latest_due = {row[0]: store.read_sync(_instant, row[1]) for row in store.read_sync(latest)}
+        latest_due = self.app.store.read_sync(latest)
         return all(
             latest_due.get(timetable["schedule"], 0.0) > timetable["until"] - timetable["every"]
             or timetable["first"] > timetable["until"]
@@ -311,10 +311,6 @@ class Campaign:
             thaw_s=THAW_S,
             subscribed=webhook_id,
         )
-
-
-def _instant(tx: Transaction, value: Any) -> float:
-    return tx.instant(value).timestamp()
 
 
 def _unfinished_work(tx: Transaction) -> int:

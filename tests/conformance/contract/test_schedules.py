@@ -18,12 +18,12 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.firing.manual_fire import trigger_schedule
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.queue.templates import archive_template, create_template
-from holdbeat.store.schedules.endpoints import get_endpoint
 from holdbeat.store.schedules.schedules import (
     create_schedule,
     delete_schedule,
     disable_schedule,
     enable_schedule,
+    get_schedule,
     patch_schedule,
     pause_schedule,
     save_named_schedule,
@@ -305,9 +305,9 @@ def test_an_endpoint_that_cannot_be_called_is_refused(store: PersistenceAdapter,
 def test_a_schedule_is_not_found_as_an_endpoint(store: PersistenceAdapter) -> None:
     make(store)
     endpoint = make_endpoint(store)
-    assert store.read_sync(get_endpoint, "e") == endpoint
+    assert store.read_sync(get_schedule, "e", endpoint=True) == endpoint
     with pytest.raises(NotFound, match="endpoint"):
-        store.read_sync(get_endpoint, "s")
+        store.read_sync(get_schedule, "s", endpoint=True)
     with pytest.raises(NotFound):
         store.write_sync(delete_schedule, "s", endpoint=True)
 

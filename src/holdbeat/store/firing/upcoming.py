@@ -53,11 +53,6 @@ def database_time(tx: Transaction) -> datetime:
     return tx.instant(row[0])
 
 
-def last_recorded_at(tx: Transaction) -> datetime | None:
-    """When the latest due time was judged, by the clock of that time."""
-    return tx.time(tx.column("SELECT max(recorded_at) FROM occurrences")[0])
-
-
 def record_clock_jump(tx: Transaction, clock: str, amount_s: float, *, host: str, worker_id: str | None) -> None:
     """Notes that a clock is not where it should be, and which process on which machine saw that (TIME-07)."""
     tx.record(events.CLOCK_JUMPED, worker_id=worker_id, host=host, clock=clock, amount_s=amount_s)
@@ -128,5 +123,5 @@ def _realigned(schedule: Schedule, now: datetime, went_back: bool) -> Schedule |
 
 def is_behind(tx: Transaction, tolerance_s: float) -> bool:
     """Whether the record of due times is ahead of the clock: it has gone back since."""
-    last = last_recorded_at(tx)
+    last = tx.time(tx.column("SELECT max(recorded_at) FROM occurrences")[0])
     return last is not None and last > tx.now + timedelta(seconds=tolerance_s)

@@ -144,8 +144,8 @@ def restore(
         target = os.path.realpath(target)  # what lies beside a store lies beside the file itself
     if os.path.exists(target) and os.path.samefile(backup, target):
         raise Conflict("The backup and the store are the same file. Name another backup.", code="target_exists")
-    refuse_if_used(target)
-    _may_take_place(target, force)
+    with _alone_with(target):
+        _may_take_place(target, force)
     restored = f"{target}.restoring"
     try:
         make_file(restored)
@@ -252,15 +252,12 @@ def _put_back(run_id: str, name: str, sha256: str, path: str, saved: Path, folde
     return None
 
 
-def refuse_if_used(target: str) -> None:
-    """Refuses while a process has the store open: by SQLite's own locks, and by ours where SQLite cannot read it."""
-    with _alone_with(target):
-        pass
-
-
 @contextlib.contextmanager
 def _alone_with(target: str) -> Iterator[None]:
-    """Lets nobody else begin to use the store meanwhile; refuses if somebody does already."""
+    """Lets nobody else begin to use the store meanwhile; refuses if somebody does already.
+
+    By SQLite's own locks, and by ours where SQLite cannot read the file.
+    """
     beside = Path(f"{target}-run")
     with contextlib.ExitStack() as until_then:
         with contextlib.suppress(OSError):

@@ -44,11 +44,6 @@ _OF_HOLD = {
 }  # fmt: skip
 
 
-def policy_work(job: Job) -> Work:
-    """A job as a Policy sees it."""
-    return Work(job.type, job.resource, job.partition, job.weight, job.priority, job.affinity)
-
-
 class Blockers:
     """Finds the blockers of jobs at one instant."""
 
@@ -120,8 +115,10 @@ class Blockers:
             blocked_by.append(Blocker.RATE_LIMITED)
         elif self.capacity.free_for_jobs(*kind, job.weight) == 0:
             blocked_by.append(Blocker.RESERVATION_WAITING)
-        elif self._view is not None and not self._view.permits(policy_work(job)):
-            blocked_by.append(Blocker.POLICY)
+        elif self._view is not None:
+            work = Work(job.type, job.resource, job.partition, job.weight, job.priority, job.affinity)
+            if not self._view.permits(work):
+                blocked_by.append(Blocker.POLICY)
         if not any(worker.can_serve(job.resource, job.type) for worker in self.workers):
             blocked_by.append(Blocker.NO_WORKER)
         return tuple(blocked_by)

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdbeat.domain.endpoint import HEALTH_WINDOWS, health
 from holdbeat.domain.run import ErrorKind
-from holdbeat.domain.schedule import Schedule, job_for
+from holdbeat.domain.schedule import job_for
 from holdbeat.store.reads.needs_attention import first_id
 from holdbeat.store.schedules.schedules import get_schedule
 from holdbeat.store.transaction import Transaction
@@ -23,20 +23,15 @@ _NEITHER = (ErrorKind.CANCELLED.value, ErrorKind.INTERRUPTED.value)
 """Ends that say nothing about the endpoint."""
 
 
-def get_endpoint(tx: Transaction, reference: str) -> Schedule:
-    """An endpoint by its id or its name."""
-    return get_schedule(tx, reference, endpoint=True)
-
-
 def endpoint_call(tx: Transaction, reference: str) -> dict[str, Any]:
     """The params of the HTTP call that the endpoint makes, secrets included: for making it, never for showing it."""
-    params: dict[str, Any] = job_for(get_endpoint(tx, reference), None)["params"]
+    params: dict[str, Any] = job_for(get_schedule(tx, reference, endpoint=True), None)["params"]
     return params
 
 
 def endpoint_health(tx: Transaction, reference: str) -> dict[str, Any]:
     """Successes, failures, mean duration over 1, 4 and 24 hours, the streak and the last run."""
-    endpoint = get_endpoint(tx, reference)
+    endpoint = get_schedule(tx, reference, endpoint=True)
     since = tx.now - timedelta(seconds=max(HEALTH_WINDOWS.values()))
     columns = "r.status, r.error_kind, r.started_at, r.finished_at"
     source = "jobs j JOIN job_runs r ON r.job_id = j.id WHERE j.schedule_id = :id AND r.finished_at IS NOT NULL"
