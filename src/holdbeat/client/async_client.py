@@ -17,28 +17,12 @@ from holdbeat.schemas.schedules import Schedule
 from holdbeat.schemas.system import Chunk, Event
 
 
-class AsyncNamespace(AsyncCaller):
-    """Methods whose paths are under one path."""
-
-    base_path: str
-
-    def __init__(self, transport: AsyncTransport) -> None:
-        self._transport = transport
-
-    async def _call(self, verb: str, path: str, **options: Any) -> Any:
-        return await self._transport.call(verb, self.base_path + path, **options)
-
-
-class AsyncSchedules(ScheduleMethods[Schedule], AsyncNamespace):
+class AsyncSchedules(ScheduleMethods[Schedule], AsyncCaller):
     """`client.schedules`."""
 
-    base_path = "/api/schedules"
 
-
-class AsyncEndpoints(EndpointMethods, AsyncNamespace):
+class AsyncEndpoints(EndpointMethods, AsyncCaller):
     """`client.endpoints`."""
-
-    base_path = "/api/endpoints"
 
 
 class AsyncClient(JobMethods, SystemMethods, AsyncTransport):

@@ -127,28 +127,12 @@ class _AwaitedClient(AsyncClient):
 # --- the client ---------------------------------------------------------------------------------------------
 
 
-class Namespace(Caller):
-    """Methods whose paths are under one path."""
-
-    base_path: str
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def _call(self, verb: str, path: str, **options: Any) -> Any:
-        return self._client.call(verb, self.base_path + path, **options)
-
-
-class Schedules(ScheduleMethods[Schedule], Namespace):
+class Schedules(ScheduleMethods[Schedule], Caller):
     """`client.schedules`."""
 
-    base_path = "/api/schedules"
 
-
-class Endpoints(EndpointMethods, Namespace):
+class Endpoints(EndpointMethods, Caller):
     """`client.endpoints`."""
-
-    base_path = "/api/endpoints"
 
 
 class Client(JobMethods, SystemMethods, Caller):

@@ -25,6 +25,15 @@ S = TypeVar("S")
 class ScheduleMethods(Generic[S]):
     """What schedules and endpoints share; each is named by its id or its name."""
 
+    base_path = "/api/schedules"
+    """All paths are below this one."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def _call(self, verb: str, path: str, **options: Any) -> Any:
+        return self._client.call(verb, self.base_path + path, **options)
+
     @calls("POST", "", body="request")
     def create(self, request: Mapping[str, Any]) -> S:
         """Makes a schedule: `{name, type or template, cron or interval_s, ...}`."""
@@ -129,6 +138,8 @@ class ScheduleMethods(Generic[S]):
 
 class EndpointMethods(ScheduleMethods[Endpoint]):
     """What only endpoints have."""
+
+    base_path = "/api/endpoints"
 
     @calls("POST", "/{reference}/test", timeout_s=None)
     def test(self, reference: str) -> EndpointTest:
