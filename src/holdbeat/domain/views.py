@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.clock import iso
 from holdbeat.domain.json_text import json_text
@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     from holdbeat.domain.schedule import Schedule
     from holdbeat.domain.waits import Question
     from holdbeat.domain.webhook import Delivery, Webhook
-    from holdbeat.domain.worker import Worker
-
-    class BulkOutcome(Protocol):
-        """How a change of many jobs went."""
-
-        matched: int
-        changed: int
-        ids: list[str]
 
 
 def _time(instant: datetime | None) -> str | None:
@@ -176,14 +168,6 @@ def group_json(group: JobGroup, members: list[Job]) -> dict[str, Any]:
     return form(group, jobs.JobGroup, jobs=[job_json(job) for job in members])
 
 
-def group_summary_json(group: JobGroup) -> dict[str, Any]:
-    return form(group, jobs.GroupSummary)
-
-
-def bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
-    return form(outcome, jobs.BulkResult)
-
-
 def reservation_json(reservation: Reservation, estimated_start: datetime | None = None) -> dict[str, Any]:
     return form(
         reservation,
@@ -211,10 +195,6 @@ def webhook_json(webhook: Webhook, *, with_secret: bool = False) -> dict[str, An
 
 def delivery_json(delivery: Delivery) -> dict[str, Any]:
     return form(delivery, system.Delivery)
-
-
-def worker_json(worker: Worker) -> dict[str, Any]:
-    return form(worker, system.Worker)
 
 
 def event_json(event: Event) -> dict[str, Any]:

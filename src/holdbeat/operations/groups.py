@@ -7,9 +7,10 @@ from typing import Any
 
 from holdbeat.domain.bounds import check_choice, check_line
 from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure, ThenWhen
-from holdbeat.domain.views import group_json, group_summary_json
+from holdbeat.domain.views import form, group_json
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.schemas.jobs import GroupSummary
 from holdbeat.store.jobs import cancel
 from holdbeat.store.queue.groups import load_group
 from holdbeat.store.reads import list_jobs as job_lists
@@ -51,7 +52,8 @@ def list_groups(
 ) -> Any:
     """List groups without their jobs, the newest first."""
     filters = {"status": checks.check_choices(status, list(GroupStatus), "status"), "name": name}
-    return checks.page_json(job_lists.list_groups(tx, filters, limit=limit, cursor=cursor), group_summary_json)
+    page = job_lists.list_groups(tx, filters, limit=limit, cursor=cursor)
+    return checks.page_json(page, lambda group: form(group, GroupSummary))
 
 
 @reads

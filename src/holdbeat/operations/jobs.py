@@ -9,7 +9,7 @@ from holdbeat.domain.bounds import check_flag, check_line, check_whole_number
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.redaction import kept_params
-from holdbeat.domain.views import bulk_json, event_json, form, job_json
+from holdbeat.domain.views import event_json, form, job_json
 from holdbeat.operations.checks import (
     check_admin,
     check_call,
@@ -23,7 +23,7 @@ from holdbeat.operations.checks import (
     several,
 )
 from holdbeat.operations.operation import OperationContext, reads, writes
-from holdbeat.schemas.jobs import Pause
+from holdbeat.schemas.jobs import BulkResult, Pause
 from holdbeat.store.jobs import bulk, cancel, edit_job, manual_retry
 from holdbeat.store.queue import move
 from holdbeat.store.queue.move import reorder
@@ -104,7 +104,7 @@ def cancel_jobs(
     """Cancel every unfinished job that matches a filter."""
     filters = check_filter(filter)
     is_dry_run = check_flag(dry_run, "dry_run")
-    return bulk_json(bulk.cancel_where(tx, filters, check_reason(reason), dry_run=is_dry_run))
+    return form(bulk.cancel_where(tx, filters, check_reason(reason), dry_run=is_dry_run), BulkResult)
 
 
 @writes

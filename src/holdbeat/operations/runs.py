@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from holdbeat.domain.bounds import check_flag
 from holdbeat.domain.errors import NotFound
 from holdbeat.domain.run import RUN_STATUSES, ErrorKind
-from holdbeat.domain.views import bulk_json, job_json, run_json
+from holdbeat.domain.views import form, job_json, run_json
 from holdbeat.operations.checks import (
     check_choices,
     check_filter,
@@ -22,6 +22,7 @@ from holdbeat.operations.checks import (
     page_json,
 )
 from holdbeat.operations.operation import OperationContext, reads, writes
+from holdbeat.schemas.jobs import BulkResult
 from holdbeat.store.artifact_files import changed
 from holdbeat.store.jobs import bulk, manual_retry
 from holdbeat.store.reads.jobs import load_run_and_type
@@ -80,7 +81,8 @@ def retry_job_runs(
     """Retry every job that matches a filter among those that failed or were skipped."""
     filters = check_filter(filter)
     is_dry_run = check_flag(dry_run, "dry_run")
-    return bulk_json(bulk.retry_where(tx, filters, is_dry_run, with_own_shell_jobs=context.is_admin))
+    result = bulk.retry_where(tx, filters, is_dry_run, with_own_shell_jobs=context.is_admin)
+    return form(result, BulkResult)
 
 
 class ArtifactContent(NamedTuple):

@@ -8,10 +8,9 @@ from typing import Any
 
 from holdbeat.domain.attention import AttentionItem
 from holdbeat.domain.bounds import check_instant, check_line
-from holdbeat.domain.views import event_json, form, worker_json
+from holdbeat.domain.views import event_json, form
 from holdbeat.operations.checks import check_id_filter, check_texts, page_json
 from holdbeat.operations.operation import OperationContext, reads, writes
-from holdbeat.schemas import system
 from holdbeat.schemas import system as schemas
 from holdbeat.store.attention import mark_seen, read_attention
 from holdbeat.store.queue.job_types import list_types
@@ -42,7 +41,8 @@ def workers(
     cursor: str | None = None,
 ) -> Any:
     """List the workers that are alive."""
-    return page_json(list_workers(tx, has_ended_too=bool(all), limit=limit, cursor=cursor), worker_json)
+    page = list_workers(tx, has_ended_too=bool(all), limit=limit, cursor=cursor)
+    return page_json(page, lambda worker: form(worker, schemas.Worker))
 
 
 @reads
@@ -137,4 +137,4 @@ def mark_attention_seen(tx: Transaction, context: OperationContext, name: str | 
 
 
 def item_json(item: AttentionItem) -> dict[str, Any]:
-    return form(item, system.AttentionItem)
+    return form(item, schemas.AttentionItem)
