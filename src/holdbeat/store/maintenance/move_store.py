@@ -106,11 +106,95 @@ class _Move:
 
     def run(self) -> list[MovedTable]:
         for table in self.tables:
-            _copy(self.origin, self.goal, table, self.artifacts, self.batch, self.progress)
-        _set_sequences(self.origin, self.goal)
-        moved = [_compare(self.origin, self.goal, table, self.artifacts) for table in self.tables]
+            self._copy(table)
+        self._set_sequences()
+        moved = [self._compare(table) for table in self.tables]
         self.goal.execute("DELETE FROM meta WHERE key LIKE 'move.%'")
         return moved
+
+    # --- copying ------------------------------------------------------------------------------------------
+
+    def _copy(self, table: Table) -> None:
+        goal = self.goal
+        mark = f"{_MARK}{table.name}"
+        mark_row = goal.execute("SELECT value FROM meta WHERE key = %s", [mark]).fetchone()
+        reached: dict[str, Any] = json.loads(mark_row[0]) if mark_row else {"place": None, "rows": 0}
+        place, done = reached["place"], reached["rows"]
+        total = int(str(self.origin.execute(f"SELECT count(*) FROM {table.name}").fetchall()[0][0]))
+        self.progress(table.name, done, total)
+        at = [table.columns.index(name) for name in table.key]
+        names = sql.SQL(", ").join(map(sql.Identifier, table.columns))
+        command = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.name), names)
+        while rows := self._batch(table, place):
+            place = [rows[-1][index] for index in at]
+            done += len(rows)
+            with goal.transaction():
+                with goal.cursor().copy(command) as stream:
+                    for row in rows:
+                        moved = self.artifacts.moved(table.name, table.columns, row)
+                        # SQLite has numbers for truth values.
+                        typed = zip(table.kinds, moved, strict=True)
+                        stream.write_row([bool(v) if kind == "bool" and v is not None else v for kind, v in typed])
+                goal.execute(
+                    "INSERT INTO meta (key, value) VALUES (%s, %s) "
+                    "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                    [mark, json.dumps({"place": place, "rows": done})],
+                )
+            self.progress(table.name, done, total)
+
+    def _batch(self, table: Table, place: Any) -> list[tuple[Any, ...]]:
+        key = ", ".join(table.key)
+        where = f"WHERE ({key}) > ({', '.join('?' * len(table.key))})" if place is not None else ""
+        statement = f"SELECT {', '.join(table.columns)} FROM {table.name} {where} ORDER BY {key} LIMIT {self.batch}"
+        return self.origin.execute(statement, place or ()).fetchall()
+
+    def _set_sequences(self) -> None:
+        """The counters go on where they were: fences, positions, ids of Events."""
+        origin, goal = self.origin, self.goal
+        (fence,) = origin.execute("SELECT value FROM counters WHERE name = 'fence'").fetchall()[0]
+        if fence:
+            goal.execute("SELECT setval('fences', %s)", [fence])
+        (last,) = origin.execute(f"SELECT {LAST_EVENT_ID}").fetchall()[0]
+        if last:
+            goal.execute("SELECT setval(pg_get_serial_sequence('events', 'id'), %s)", [last])
+            # In the file, positions go by the ids of Events.
+            goal.execute(
+                "SELECT setval(format('positions_%%s', priority)::regclass, %s) "
+                "FROM generate_series(0, %s) AS priority",
+                [int(str(last)) * GAP, PRIORITY_MAX],
+            )
+
+    # --- comparing ----------------------------------------------------------------------------------------
+
+    def _compare(self, table: Table) -> MovedTable:
+        """Reads both sides in the order of their keys; the first row that differs ends the move."""
+        digest = hashlib.sha256()
+        count = 0
+        in_order = f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {', '.join(table.key)}"
+        with contextlib.closing(self._rows_of_target(table)) as copies:
+            for row in self.origin.execute(in_order):
+                original = [_plain(value) for value in self.artifacts.moved(table.name, table.columns, row)]
+                copy = next(copies, None)
+                if copy != original:
+                    raise _difference(table, original, copy)
+                digest.update(repr(original).encode("utf-8", "surrogatepass"))
+                count += 1
+            extra = next(copies, None)
+            if extra is not None:
+                raise _difference(table, None, extra)
+        return MovedTable(table.name, count, digest.hexdigest())
+
+    def _rows_of_target(self, table: Table) -> Generator[list[Any]]:
+        statement = sql.SQL("SELECT {} FROM {} {} ORDER BY {}").format(
+            sql.SQL(", ").join(map(sql.Identifier, table.columns)),
+            sql.Identifier(table.name),
+            sql.SQL("WHERE key NOT LIKE 'move.%'" if table.name == "meta" else ""),
+            sql.SQL(", ").join(map(sql.Identifier, table.key)),
+        )
+        with self.goal.transaction(), self.goal.cursor(name="holdbeat_move") as cursor:
+            cursor.itersize = BATCH
+            for row in cursor.execute(statement):
+                yield [_plain(value) for value in row]
 
 
 def _hold_still(origin: apsw.Connection, path: str) -> None:
@@ -230,100 +314,6 @@ def _fingerprint(origin: apsw.Connection, path: str) -> dict[str, Any]:
     last = origin.execute(f"SELECT {LAST_EVENT_ID}").fetchall()[0][0]
     counts = origin.execute("SELECT name, value FROM counters ORDER BY name").fetchall()
     return {"path": path, "events": last, "counters": [list(row) for row in counts]}
-
-
-# --- copying ----------------------------------------------------------------------------------------------
-
-
-def _copy(
-    origin: apsw.Connection,
-    goal: psycopg.Connection[Any],
-    table: Table,
-    artifacts: Artifacts,
-    batch: int,
-    progress: Progress,
-) -> None:
-    mark = f"{_MARK}{table.name}"
-    mark_row = goal.execute("SELECT value FROM meta WHERE key = %s", [mark]).fetchone()
-    reached: dict[str, Any] = json.loads(mark_row[0]) if mark_row else {"place": None, "rows": 0}
-    place, done = reached["place"], reached["rows"]
-    total = int(str(origin.execute(f"SELECT count(*) FROM {table.name}").fetchall()[0][0]))
-    progress(table.name, done, total)
-    at = [table.columns.index(name) for name in table.key]
-    names = sql.SQL(", ").join(map(sql.Identifier, table.columns))
-    command = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.name), names)
-    while rows := _batch(origin, table, place, batch):
-        place = [rows[-1][index] for index in at]
-        done += len(rows)
-        with goal.transaction():
-            with goal.cursor().copy(command) as stream:
-                for row in rows:
-                    moved = artifacts.moved(table.name, table.columns, row)
-                    # SQLite has numbers for truth values.
-                    typed = zip(table.kinds, moved, strict=True)
-                    stream.write_row([bool(v) if kind == "bool" and v is not None else v for kind, v in typed])
-            goal.execute(
-                "INSERT INTO meta (key, value) VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                [mark, json.dumps({"place": place, "rows": done})],
-            )
-        progress(table.name, done, total)
-
-
-def _batch(origin: apsw.Connection, table: Table, place: Any, batch: int) -> list[tuple[Any, ...]]:
-    key = ", ".join(table.key)
-    where = f"WHERE ({key}) > ({', '.join('?' * len(table.key))})" if place is not None else ""
-    statement = f"SELECT {', '.join(table.columns)} FROM {table.name} {where} ORDER BY {key} LIMIT {batch}"
-    return origin.execute(statement, place or ()).fetchall()
-
-
-def _set_sequences(origin: apsw.Connection, goal: psycopg.Connection[Any]) -> None:
-    """The counters go on where they were: fences, positions, ids of Events."""
-    (fence,) = origin.execute("SELECT value FROM counters WHERE name = 'fence'").fetchall()[0]
-    if fence:
-        goal.execute("SELECT setval('fences', %s)", [fence])
-    (last,) = origin.execute(f"SELECT {LAST_EVENT_ID}").fetchall()[0]
-    if last:
-        goal.execute("SELECT setval(pg_get_serial_sequence('events', 'id'), %s)", [last])
-        # In the file, positions go by the ids of Events.
-        goal.execute(
-            "SELECT setval(format('positions_%%s', priority)::regclass, %s) FROM generate_series(0, %s) AS priority",
-            [int(str(last)) * GAP, PRIORITY_MAX],
-        )
-
-
-# --- comparing --------------------------------------------------------------------------------------------
-
-
-def _compare(origin: apsw.Connection, goal: psycopg.Connection[Any], table: Table, artifacts: Artifacts) -> MovedTable:
-    """Reads both sides in the order of their keys; the first row that differs ends the move."""
-    digest = hashlib.sha256()
-    count = 0
-    in_order = f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {', '.join(table.key)}"
-    with contextlib.closing(_rows_of_target(goal, table)) as copies:
-        for row in origin.execute(in_order):
-            original = [_plain(value) for value in artifacts.moved(table.name, table.columns, row)]
-            copy = next(copies, None)
-            if copy != original:
-                raise _difference(table, original, copy)
-            digest.update(repr(original).encode("utf-8", "surrogatepass"))
-            count += 1
-        extra = next(copies, None)
-        if extra is not None:
-            raise _difference(table, None, extra)
-    return MovedTable(table.name, count, digest.hexdigest())
-
-
-def _rows_of_target(goal: psycopg.Connection[Any], table: Table) -> Generator[list[Any]]:
-    statement = sql.SQL("SELECT {} FROM {} {} ORDER BY {}").format(
-        sql.SQL(", ").join(map(sql.Identifier, table.columns)),
-        sql.Identifier(table.name),
-        sql.SQL("WHERE key NOT LIKE 'move.%'" if table.name == "meta" else ""),
-        sql.SQL(", ").join(map(sql.Identifier, table.key)),
-    )
-    with goal.transaction(), goal.cursor(name="holdbeat_move") as cursor:
-        cursor.itersize = BATCH
-        for row in cursor.execute(statement):
-            yield [_plain(value) for value in row]
 
 
 def _plain(value: Any) -> Any:
