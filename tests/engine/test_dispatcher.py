@@ -12,7 +12,6 @@ import pytest
 from holdbeat import App
 from holdbeat.domain.clock import ManualClock, OffsetClock
 from holdbeat.domain.job import JobStatus, NewJob
-from holdbeat.domain.lease import Settlement
 from holdbeat.domain.run import ErrorKind, Outcome
 from holdbeat.handlers.context import Context
 from holdbeat.handlers.stop import StopSignal
@@ -108,15 +107,15 @@ async def test_a_result_is_offered_again_until_the_store_takes_it(
 
 
 @pytest.mark.rule("LEASE-03")
-async def test_a_late_result_is_kept_as_evidence_and_changes_nothing(store_url: str, tmp_path: Path) -> None:
+async def test_a_late_result_is_kept_as_evidence_and_changes_nothing(
+    store_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     gate = asyncio.Event()
     app = gated(gate)
     clock = ManualClock()
     async with stage(app, tmp_path, clock, store=store_url) as on_stage:
         late = await app.enqueue("wait", number=42)
         dispatcher = on_stage.supervisor.dispatcher
-        refused: list[Settlement] = []
-        dispatcher._on_stale = refused.append
         (claim,) = await dispatcher.step()
         await until(lambda: bool(gate._waiters))  # the handler has begun; one whose lease is over would not
         clock.advance(361)
@@ -126,7 +125,7 @@ async def test_a_late_result_is_kept_as_evidence_and_changes_nothing(store_url: 
         gate.set()
         await until(lambda: not dispatcher.running)
         await dispatcher.settle_all()
-        assert [settlement.lease_id for settlement in refused] == [claim.lease.id]
+        assert f"the result of run {claim.lease.id} came too late and was refused" in caplog.text
         assert rows(app.store, "SELECT * FROM job_runs") == before
         ended = job(app.store, late.id)
         assert (ended.status, ended.run and ended.run.error_kind) == (JobStatus.FAILED, "lost")

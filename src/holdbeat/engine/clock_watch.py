@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar
@@ -54,15 +53,8 @@ class _Watched:
 class ClockWatch:
     """Looks at the clocks whenever it is asked to."""
 
-    def __init__(
-        self,
-        store: PersistenceAdapter,
-        *,
-        machine: Clock | None = None,
-        on_jump: Callable[[ClockJump], None] = lambda jump: None,
-    ) -> None:
+    def __init__(self, store: PersistenceAdapter, *, machine: Clock | None = None) -> None:
         self._store = store
-        self.on_jump = on_jump
         self.skew_s = 0.0
         self._remote = store.clock if isinstance(store.clock, OffsetClock) else None
         self._machine: Clock = machine or (SystemClock() if self._remote is not None else store.clock)
@@ -87,7 +79,6 @@ class ClockWatch:
         for jump in jumps:
             host = worker.host if worker is not None else socket.gethostname()
             log.warning("clock jump on %s: %s by %+.3f s", host, jump.clock, jump.amount_s)
-            self.on_jump(jump)
             worker_id = worker.id if worker is not None else None
             await self._store.write(record_clock_jump, jump.clock, jump.amount_s, host=host, worker_id=worker_id)
         return jumps

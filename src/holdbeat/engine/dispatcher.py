@@ -65,7 +65,6 @@ class Dispatcher:
         terms: LeaseTerms,
         affinity_terms: AffinityTerms = DEFAULT_AFFINITY_TERMS,
         *,
-        on_stale: Callable[[Settlement], None] = lambda settlement: None,
         on_refused: Callable[[StoreRefused], None] = lambda error: None,
         recorder: Recorder = SILENT,
     ) -> None:
@@ -74,7 +73,6 @@ class Dispatcher:
         self._worker = worker
         self._executor = executor
         self._terms = terms
-        self._on_stale = on_stale
         self._on_refused = on_refused
         self._recorder = recorder
         self.slots = Slots(worker.slots, worker.http_slots)
@@ -282,7 +280,6 @@ class Dispatcher:
         for run, verdict in zip(results, result.settled, strict=True):
             if verdict is Settled.STALE:
                 log.warning("the result of run %s came too late and was refused", run.settlement.lease_id)
-                self._on_stale(run.settlement)
             else:
                 accepted.append(run)
         self._recorder.record_cycle(result.claims, [run.settlement for run in accepted])

@@ -30,14 +30,11 @@ BLOCKED_S = 2.0
 
 
 class ShutdownWatch:
-    """`on_signal` is called in the event loop for every signal; `end` ends the process if the loop cannot."""
+    """`on_signal` is called in the event loop for every signal."""
 
-    def __init__(
-        self, supervisor: Supervisor, on_signal: Callable[[], None], *, end: Callable[[int], object] = os._exit
-    ) -> None:
+    def __init__(self, supervisor: Supervisor, on_signal: Callable[[], None]) -> None:
         self._supervisor = supervisor
         self._on_signal = on_signal
-        self._end = end
         self._monotonic = supervisor.store.clock.monotonic
         self._loop: asyncio.AbstractEventLoop | None = None
         self._receiver, self._sender = socket.socketpair()
@@ -112,7 +109,7 @@ class ShutdownWatch:
         settling.join(SETTLE_TIMEOUT_S)
         settle_output()
         flush_logs()
-        self._end(0)
+        os._exit(0)
 
     def _settle(self) -> None:
         try:

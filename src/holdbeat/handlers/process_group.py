@@ -129,7 +129,6 @@ class ProcessGroup:
         env: Mapping[str, str],
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),
-        cwd: str | None = None,
     ) -> ProcessGroup:
         """Starts the command; raises OSError or ValueError if that is not possible."""
         process = await asyncio.create_subprocess_exec(
@@ -138,7 +137,6 @@ class ProcessGroup:
             stdout=stdout.write_fd,
             stderr=stderr.write_fd,
             env={**env, RUN_MARK: run_id},
-            cwd=cwd,
             pass_fds=pass_fds,
             start_new_session=True,
         )

@@ -76,7 +76,6 @@ class PostgresStore(PersistenceAdapter):
         clock: Clock | None = None,
         create: bool = True,
         writers: int = WRITERS,
-        readers: int = READERS,
     ) -> None:
         super().__init__()
         self.url = url
@@ -108,8 +107,8 @@ class PostgresStore(PersistenceAdapter):
             threading.Thread(target=self._loop, args=(calls, read_only), name=name, daemon=True)
             for calls, read_only, name, count in (
                 (self._writing, False, "holdbeat-writer", writers),
-                (self._reading, True, "holdbeat-reader", readers),
-                (self._reading_for_clients, True, "holdbeat-client-reader", readers),
+                (self._reading, True, "holdbeat-reader", READERS),
+                (self._reading_for_clients, True, "holdbeat-client-reader", READERS),
                 (self._beating, False, "holdbeat-beats", 1),
             )
             for _ in range(count)

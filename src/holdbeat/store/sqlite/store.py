@@ -69,7 +69,6 @@ class SqliteStore(PersistenceAdapter):
         *,
         clock: Clock | None = None,
         create: bool = True,
-        readers: int = READERS,
     ) -> None:
         super().__init__()
         self.path = path if path == MEMORY else os.path.realpath(path)
@@ -85,7 +84,7 @@ class SqliteStore(PersistenceAdapter):
         self._write_lock = threading.Lock()
         self._writing_threads: set[int] = set()
         """Threads that hold the write lock or are about to: what interrupts one of them must not wait for it."""
-        self._reader_locks = [threading.Lock() for _ in range(2 * readers)]
+        self._reader_locks = [threading.Lock() for _ in range(2 * READERS)]
         """Each held by its reader while that reads."""
         self._locks_held_for_fork: list[threading.Lock] = []
         if self.path in _left_open:
@@ -106,7 +105,7 @@ class SqliteStore(PersistenceAdapter):
                 threading.Thread(target=self._read_loop, args=reader, name=f"holdbeat-reader-{number}", daemon=True)
                 for number, reader in enumerate(
                     zip(
-                        [self._reading, self._reading_for_clients] * readers,
+                        [self._reading, self._reading_for_clients] * READERS,
                         self._reader_locks,
                         self._file.readers,
                         strict=True,
