@@ -81,7 +81,6 @@ class Components:
         return declared
 
     def of(self, hint: Any) -> dict[str, Any]:
-        """The schema of a type."""
         if isinstance(hint, types.GenericAlias | types.UnionType) or get_origin(hint) is not None:
             return self._compound(hint)
         if hint in _PLAIN:

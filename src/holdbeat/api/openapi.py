@@ -61,7 +61,6 @@ HEADERS: dict[str, dict[str, Any]] = {
 
 
 def openapi_document(mounted: Iterable[Routes]) -> dict[str, Any]:
-    """The whole document."""
     components = Components()
     paths: dict[str, dict[str, Any]] = {}
     for routes in mounted:

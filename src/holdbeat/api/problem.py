@@ -91,7 +91,6 @@ class JsonAnswer(Response):
 
 
 def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """An answer in JSON."""
     return JsonAnswer(encode(value), status, headers or {})
 
 

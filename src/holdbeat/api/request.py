@@ -71,7 +71,6 @@ class ApiRequest:
 
     @property
     def operation_context(self) -> OperationContext:
-        """The context of this request for an operation."""
         context = self.context
         sent = self.request.scope[HEADERS].get(b"traceparent")
         trace = None if sent is None else valid_traceparent(sent.decode("latin-1"))

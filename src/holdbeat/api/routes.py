@@ -86,8 +86,6 @@ class Route:
 
 
 class Routes:
-    """The routes of one resource."""
-
     def __init__(self, tag: str, *, path_id: Mapping[str, Any] = ID) -> None:
         """`path_id` is the schema of `{id}` in their paths."""
         self.tag = tag

@@ -62,5 +62,4 @@ def new_key(random_bytes: bytes) -> str:
 
 
 def hash_of(key: str) -> str:
-    """The hash that is stored of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

@@ -181,7 +181,6 @@ class Limits:
 
     @property
     def resources(self) -> set[str]:
-        """The resources that limits name."""
         return {limit.resource for limit in self if limit.resource not in (None, EACH)}
 
     def covering(self, resource: str, type_: str) -> tuple[Pool, ...]:

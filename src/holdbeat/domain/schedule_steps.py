@@ -283,7 +283,6 @@ def _one_shot_time(schedule: Schedule, value: datetime | str, now: datetime) -> 
 
 
 def cleared_hints(schedule: Schedule, now: datetime, *, in_flight: bool = False) -> Steered:
-    """Drops both hints."""
     _require_adaptive(schedule, "hints")
     return replanned(_without(schedule, HINT_FIELDS), now, in_flight=in_flight)
 

@@ -42,8 +42,6 @@ class OpenStep:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that is kept."""
-
     name: str
     value: Any
     size: int

@@ -102,7 +102,6 @@ class Dispatcher:
     # --- life --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begins to claim."""
         self._unsubscribe = self._store.on_topics(asyncio.get_running_loop(), TOPICS, self.look)
         self._is_claiming = True
         self._last_cycle_at = self._store.clock.monotonic()

@@ -55,7 +55,6 @@ class OpenSteps:
             return is_first
 
     def end(self, lease: Lease, name: str) -> None:
-        """A step is over."""
         with self._lock:
             run = self._runs.get(lease.id)
             if run is not None:

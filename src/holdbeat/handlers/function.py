@@ -24,8 +24,6 @@ from holdbeat.handlers.threads import in_own_thread
 
 
 class _FunctionHandler:
-    """The common part of handlers of functions."""
-
     def __init__(self, job_type: JobType) -> None:
         self._job_type = job_type
         assert job_type.function is not None

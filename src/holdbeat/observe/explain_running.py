@@ -18,7 +18,6 @@ from holdbeat.store.transaction import Transaction
 
 
 def explain_running(tx: Transaction, job: Job) -> dict[str, Any]:
-    """The explanation of a RUNNING job."""
     started_at = job.started_at or job.created_at
     ran = span((tx.now - started_at).total_seconds())
     worker = f" on {job.worker_id}" if job.worker_id else ""

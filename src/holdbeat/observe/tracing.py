@@ -16,8 +16,6 @@ def running(claim: Claim) -> RunSpan | None:
 
 
 class RunSpan:
-    """The span of one run."""
-
     def __init__(self, tracer: Any, claim: Claim) -> None:
         from opentelemetry import trace
 

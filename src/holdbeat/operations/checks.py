@@ -52,7 +52,6 @@ def check_filter(value: Any) -> dict[str, Any]:
 
 
 def check_texts(value: Any, field: str, what: str, most: int) -> list[str]:
-    """A list of texts."""
     if not isinstance(value, list | tuple) or len(value) > most or not all(isinstance(item, str) for item in value):
         raise Invalid(
             f"{field} must be a list of {what}.", code=f"invalid_{field.rpartition('_')[2][:-1]}", field=field
@@ -129,5 +128,4 @@ def guard_shell_retry(tx: Transaction, context: OperationContext, job_id: str) -
 
 
 def page_json(page: Any, item_json: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    """A page of the store as JSON."""
     return {"items": [item_json(item) for item in page.items], "next_cursor": page.next_cursor}

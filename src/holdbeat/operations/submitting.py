@@ -60,7 +60,6 @@ def submit_jobs(context: OperationContext, requests: Sequence[Mapping[str, Any]]
 
 
 def _read_batch(context: OperationContext, requests: Any) -> Generator[Step, Any, Sequence[Submission]]:
-    """The jobs of a batch."""
     check_batch(requests)
     uniform = _read_uniform(context, requests)
     if uniform is not None:
@@ -95,7 +94,6 @@ def _read_uniform(context: OperationContext, requests: Sequence[Any]) -> Uniform
 
 
 def read_submission(context: OperationContext, request: Any, *, place: str = "") -> Submission:
-    """One job of a request."""
     if not isinstance(request, dict):
         raise Invalid(
             f"{place.rstrip('.') or 'The body'} must be a JSON object.", code="invalid_body", field=place[:-1] or None

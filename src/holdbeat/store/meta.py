@@ -55,5 +55,4 @@ def add(tx: Transaction, key: str, number: int) -> None:
 
 
 def delete(tx: Transaction, keys: Sequence[str]) -> None:
-    """Removes these keys."""
     tx.execute("DELETE FROM meta WHERE key IN :keys", keys=list(keys))

@@ -42,8 +42,6 @@ Fault = Callable[["Campaign"], None]
 
 @dataclass
 class Terms:
-    """The terms of a torture."""
-
     store: str
     seconds: float
     folder: Path

@@ -33,7 +33,6 @@ _TOLD = re.compile(
 
 
 def environment() -> Environment:
-    """The environment of all templates."""
     jinja = Environment(
         loader=PackageLoader("holdbeat.web", "templates"),
         autoescape=True,

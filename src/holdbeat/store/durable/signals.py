@@ -27,8 +27,6 @@ from holdbeat.store.transaction import Row, Transaction
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal that is stored."""
-
     job_id: str
     """The first job of the chain."""
     name: str
@@ -38,8 +36,6 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class SignalWait(ChainCall):
-    """A wait of a handler for a signal."""
-
     name: str
     number: int
 

@@ -66,7 +66,6 @@ def throttles_in_force(tx: Transaction) -> dict[Throttle, float]:
 
 
 def lift_throttles(tx: Transaction, name: str) -> None:
-    """Ends the throttles of a limit."""
     tx.execute(
         "DELETE FROM throttles WHERE key = :name OR substr(key, 1, length(:prefix)) = :prefix",
         name=name,

@@ -122,6 +122,5 @@ def old_rows(tx: Transaction, before: datetime) -> int:
 
 
 def server_version(tx: Transaction) -> str:
-    """The version of the PostgreSQL server."""
     row = tx.one("SELECT current_setting('server_version')")
     return str(row[0]) if row else "?"

@@ -169,8 +169,6 @@ class SingleJobs:
 
 
 class StoredSingleJob:
-    """A single job that was stored."""
-
     def __init__(self, insert: SingleInsert[Any], row: Row, asked: float, *, is_notified: bool = False) -> None:
         self.is_notified = is_notified
         """Whether other processes were told with it."""

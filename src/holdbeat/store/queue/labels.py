@@ -9,7 +9,6 @@ from holdbeat.store.transaction import Transaction
 
 
 def add_labels(tx: Transaction, labelled: Sequence[tuple[str, Mapping[str, str]]]) -> None:
-    """Adds the labels of new jobs."""
     rows = [(text, job_id) for job_id, labels in labelled for text in sorted({f"{k}={v}" for k, v in labels.items()})]
     tx.insert("job_labels", ("label", "job_id"), rows)
 

@@ -164,7 +164,6 @@ def _parsed_tuple(text: str) -> tuple[Any, ...]:
 
 
 def _converted(value: str, name: str, converter: Converter | None) -> str:
-    """The expression that converts the value of a column."""
     if converter is None:
         return value
     if converter is TIME:

@@ -71,7 +71,6 @@ def fails_too_often(tx: Transaction, since: datetime) -> bool:
 
 
 def run_errors(tx: Transaction, job_ids: Sequence[str]) -> dict[str, str | None]:
-    """The errors of the runs of these jobs."""
     rows = tx.rows("SELECT job_id, coalesce(error, error_kind) FROM job_runs WHERE job_id IN :ids", ids=list(job_ids))
     return {row[0]: row[1] for row in rows}
 

@@ -21,7 +21,6 @@ _UNFINISHED = (
 
 
 def read_questions(tx: Transaction, question_ids: Sequence[str]) -> list[Question]:
-    """The questions with these ids."""
     rows = tx.rows(
         f"SELECT {_COLUMNS} FROM questions q LEFT JOIN jobs j ON j.id = q.root_id WHERE q.id IN :ids ORDER BY q.id",
         ids=list(question_ids),
@@ -42,7 +41,6 @@ def open_questions(tx: Transaction, root_id: str | None = None) -> list[Question
 
 
 def answered(tx: Transaction, question_ids: Sequence[str]) -> set[str]:
-    """The answered ones of these questions."""
     rows = tx.rows("SELECT id FROM questions WHERE id IN :ids AND answered_at IS NOT NULL", ids=list(question_ids))
     return {row[0] for row in rows}
 

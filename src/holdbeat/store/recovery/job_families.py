@@ -29,8 +29,6 @@ class Family:
 
 
 class _DisjointSets:
-    """Disjoint sets of ids."""
-
     def __init__(self) -> None:
         self._parent: dict[str, str] = {}
 

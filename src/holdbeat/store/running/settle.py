@@ -44,8 +44,6 @@ looked at like failures."""
 
 
 class Settled(StrEnum):
-    """The result of a Settlement."""
-
     ACCEPTED = "accepted"
     STALE = "stale"
 

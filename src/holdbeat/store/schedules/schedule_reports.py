@@ -150,8 +150,6 @@ def preview_timetable(tx: Transaction, fields: Mapping[str, Any]) -> list[Fire]:
 
 @dataclass(slots=True)
 class ScheduleFacts:
-    """The facts from which a schedule is explained."""
-
     schedule: Schedule
     state: str
     """`disabled`, `in_flight`, `broken`, `paused`, `planned` or `over`."""

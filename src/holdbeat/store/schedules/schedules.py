@@ -220,7 +220,6 @@ def set_hints(
 
 
 def clear_hints(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> Schedule:
-    """Drops both hints."""
     return _steer(tx, reference, "hints cleared", cleared_hints, endpoint=endpoint)
 
 
