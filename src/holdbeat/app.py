@@ -22,7 +22,7 @@ from holdbeat.app_store import AppStore
 from holdbeat.client.slot_loan import SlotLoan
 from holdbeat.domain.bounds import Duration, check_choice, duration_s
 from holdbeat.domain.errors import Conflict, HoldbeatError, Invalid
-from holdbeat.domain.group import GroupMode, JobGroup, OnFailure, ThenWhen
+from holdbeat.domain.group import GroupMode, JobGroup, OnFailure, check_then_when
 from holdbeat.domain.job import Job, JobTemplate
 from holdbeat.domain.limit import limit_of
 from holdbeat.domain.reservation import ReservationOutcome
@@ -331,6 +331,7 @@ def _group_submission(
 ) -> tuple[Sequence[PendingJob], Callable[..., tuple[JobGroup, list[Job]]], tuple[Any, ...]]:
     """The jobs that a group stores, the verb that stores them, and its arguments before the jobs."""
     args = (name, check_choice(GroupMode, mode, "mode"), check_choice(OnFailure, on_failure, "on_failure"))
+    when = check_then_when(then_when, has_then=then is not None)
     if then is None:
         return calls, submit_group, args
-    return [*calls, then], submit_group_with_then, (*args, check_choice(ThenWhen, then_when, "then_when"))
+    return [*calls, then], submit_group_with_then, (*args, when)

@@ -84,6 +84,8 @@ async def test_a_call_that_is_not_stored_together_cannot_be_waited_for(store_url
 async def test_the_job_after_a_group_reads_the_results_of_its_members(store_url: str) -> None:
     app = make_app(store_url)
     pages = [app.call("crawl", site=site) for site in "ab"]
+    with pytest.raises(Invalid, match="Add then, or leave out then_when"):
+        await app.group(pages, mode="parallel", then_when="always")
     group, _ = await app.group(pages, mode="parallel", then=app.call("total"), then_when="always")
     assert group.then_job_id is not None
     async with app.running():

@@ -223,6 +223,7 @@ def _groups() -> list[tuple[str, Call]]:
     return [
         ("create_group", ask("create_group", {**LATER_GROUP, "then": {"type": "echo"}, "then_when": "always"})),
         ("create_group", ask("create_group", {**LATER_GROUP, "then": {"type": "ecko"}})),
+        ("create_group", ask("create_group", {**LATER_GROUP, "then_when": "always"})),
         ("create_group", keep("group", ask("create_group", {"name": "g", "mode": "sequential", "jobs": members}))),
         ("create_group", ask("create_group", {"mode": "zigzag", "jobs": members})),
         ("create_group", ask("create_group", {"mode": "parallel"})),

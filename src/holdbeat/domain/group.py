@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
+from holdbeat.domain.bounds import check_choice
+from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import JobStatus
 
 
@@ -30,6 +33,18 @@ class ThenWhen(StrEnum):
     COMPLETED = "completed"
     """Only if the group has completed; otherwise it is cancelled."""
     ALWAYS = "always"
+
+
+def check_then_when(value: Any, *, has_then: bool) -> ThenWhen:
+    """When the job after a group is to run; refused if it says so of no job."""
+    when = check_choice(ThenWhen, value, "then_when")
+    if when is ThenWhen.ALWAYS and not has_then:
+        raise Invalid(
+            "then_when says when the job in then runs, and there is none. Add then, or leave out then_when.",
+            code="no_then",
+            field="then_when",
+        )
+    return when
 
 
 class GroupStatus(StrEnum):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdbeat.domain.bounds import check_choice, check_line
-from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure, ThenWhen
+from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure, ThenWhen, check_then_when
 from holdbeat.domain.views import form, group_json
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
@@ -33,8 +33,9 @@ def create_group(tx: Transaction, context: OperationContext, request: Mapping[st
         check_line(name, "name")
     submissions = read_submissions(context, fields["jobs"])
     then = None
-    if fields.get("then") is not None:
-        when = check_choice(ThenWhen, fields.get("then_when", ThenWhen.COMPLETED), "then_when")
+    has_then = fields.get("then") is not None
+    when = check_then_when(fields.get("then_when", ThenWhen.COMPLETED), has_then=has_then)
+    if has_then:
         then = Then(read_submission(context, fields["then"], place="then."), when)
     guard_submissions(tx, context, [*submissions, *([then.submission] if then else [])])
     return group_json(*submit_group(tx, name, mode, on_failure, submissions, then))
