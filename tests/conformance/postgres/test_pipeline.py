@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 from psycopg import errors as pg
 
+from holdbeat.store.postgres import database
 from holdbeat.store.postgres import pipeline as pipelines
 from holdbeat.store.postgres.database import StoreConnection, connect
 from holdbeat.store.postgres.pipeline import StatementPipeline
@@ -127,6 +129,16 @@ def test_what_is_written_is_compressed_by_lz4_where_the_server_has_it(connection
     used = connection.execute("SELECT current_setting('default_toast_compression', true)").fetchone()
     assert used is not None
     assert (used[0] == "lz4") is (offered is not None and bool(offered[0]))
+
+
+def test_a_connection_that_does_not_take_its_settings_is_closed(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setitem(database._TERMS, "no.such setting", "on")
+    with pytest.raises(psycopg.Error):
+        connect(postgres_url, reads_only=True)
+    gc.collect()
+    assert not [warning for warning in recwarn if warning.category is ResourceWarning]
 
 
 @pytest.mark.parametrize("reads_only", [True, False])

@@ -108,10 +108,15 @@ def connect(url: str, *, reads_only: bool = False) -> StoreConnection:
     connection.use_transactions_only()
     connection.statements = Statements(connection)
     connection.terms = _TERMS if reads_only else _WRITING_TERMS
-    if not connection.is_pooled:
-        connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in connection.terms.items()).encode())
-        if not reads_only:
-            connection.execute(_COMPRESS_BY_LZ4, prepare=False)
+    try:
+        if not connection.is_pooled:
+            terms = "; ".join(f"SET {name} = '{value}'" for name, value in connection.terms.items())
+            connection.execute(terms.encode())
+            if not reads_only:
+                connection.execute(_COMPRESS_BY_LZ4, prepare=False)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
