@@ -71,6 +71,26 @@ def a_text(path: Path) -> None:
     path.write_text("To whom it may concern\n" * 500)
 
 
+@pytest.mark.rule("STO-01")
+def test_two_threads_may_open_a_new_store_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them makes the file after the other has seen that there is none."""
+    path = tmp_path / "holdbeat.db"
+    others: list[SqliteStore] = []
+    is_dir = Path.is_dir
+
+    def made_meanwhile(folder: Path) -> bool:
+        monkeypatch.undo()
+        others.append(opened(path))
+        return is_dir(folder)
+
+    monkeypatch.setattr(Path, "is_dir", made_meanwhile)
+    store = opened(path)
+    job = enqueue_one(store)
+    assert rows(others[0], "SELECT id FROM jobs") == [(job.id,)]
+    for each in (store, *others):
+        each.close()
+
+
 @pytest.mark.rule("OPS-03")
 @pytest.mark.parametrize("damage", [scribbled_page, zeroed_header, cut_in_half, cut_within_a_page, garbage, a_text])
 def test_a_damaged_store_is_refused_and_not_touched(path: Path, damage: Callable[[Path], None]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import apsw
 
 from holdbeat.domain.clock import iso
-from holdbeat.domain.errors import StoreRefused
+from holdbeat.domain.errors import Conflict, StoreRefused
 from holdbeat.store.migrate import TABLE, pending
 from holdbeat.store.sqlite.errors import (
     BUSY_TIMEOUT_MS,
@@ -204,7 +204,7 @@ def _prepare(path: str, create: bool) -> bool:
         raise StoreRefused(f"The folder {folder} does not exist. Make it first.", code="store_cannot_open")
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
+    except (FileExistsError, Conflict):  # made since we looked: by another process, or by a thread of this one
         return False
     except OSError as error:
         raise StoreRefused(
