@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from types import FunctionType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from holdbeat.domain.bounds import Duration, duration_s
 from holdbeat.domain.clock import Clock
@@ -75,8 +75,8 @@ class StepOptions:
 
 
 ONCE = StepOptions()
-_TURNS_AFTER_A_STEP = 10
-"""Of the event loop: enough for the end of a step to reach a handler through a few tasks."""
+_TURNS_TO_GO_ON = 10
+"""Of the event loop: enough for the end of a step or wait to reach a handler through a few tasks."""
 _STEPS_AROUND: ContextVar[tuple[str, ...]] = ContextVar("holdbeat_steps_around", default=())
 """The steps inside whose functions a task of an async handler is."""
 
@@ -105,8 +105,10 @@ class Steps:
         """Set when a step ends, or a wait has its answer, where waits of the same event loop wait for that."""
         self._waiting: set[str] = set()
         """The open steps whose functions wait themselves: they end with the run, so no wait waits for them."""
-        self._asking = 0
-        """How many waits have asked the store how they stand, and have no answer yet."""
+        self._in_progress = 0
+        """How many waits have asked the store how they stand and have no answer yet, or sleep in place."""
+        self._ended_count = 0
+        """How often something has ended for which a wait would have waited."""
 
     def begin(self, name: str) -> str:
         """The key of this use of the name. After the run was suspended it begins nothing any more."""
@@ -169,38 +171,65 @@ class Steps:
     def take_signal(self, name: str) -> None:
         self._taken[name] = self._taken.get(name, 0) + 1
 
-    def add_wait(self, wait: Wait) -> None:
-        """Notes a wait for which the run will be suspended; parallel ones are waited for together."""
-        self._waits.append(wait)
-
     @contextmanager
-    def asking(self) -> Iterator[None]:
-        """Around a wait's request to the store: a run that is suspended meanwhile would not wait for that one."""
-        self._asking += 1
+    def in_progress(self) -> Iterator[None]:
+        """Around a wait that is still open: its request to the store, or a sleep in place."""
+        self._in_progress += 1
         try:
             yield
         finally:
-            self._asking -= 1
+            self._in_progress -= 1
             self._look_again()
 
-    async def others_ended(self) -> None:
-        """Waits for the steps that are open beside a wait, and for the waits that have not got an answer yet.
+    def suspend(self, wait: Wait) -> NoReturn:
+        """Ends the run for a wait; the waits of other tasks and threads are noted with it."""
+        self._waits.append(wait)
+        raise self._suspended()
 
-        What those steps did, and what those waits wait for, would be lost with the run.
+    async def suspend_async(self, wait: Wait) -> NoReturn:
+        """`suspend`, once the handler does nothing else. If it cancels the wait before, the run goes on without it."""
+        self._waits.append(wait)
+        task = asyncio.current_task()
+        assert task is not None
+        # A handler that waits for the first of its tasks does not ask how the others ended; the loop would log that.
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            await self._nothing_in_progress()
+        except BaseException:
+            if not self._is_suspended:
+                self._waits.remove(wait)
+                self._look_again()
+            raise
+        raise self._suspended()
+
+    def _suspended(self) -> Suspended:
+        with self._lock:
+            self._is_suspended = True
+            return Suspended(self._waits)
+
+    async def _nothing_in_progress(self) -> None:
+        """Waits for the steps that are open beside a wait, and for the waits that have no answer yet.
+
+        What those steps did, and what those waits wait for, would be lost with the run. A handler that waits for the
+        first of several may be about to end, or to go on: it gets some turns after each that has ended.
         """
         if around := _STEPS_AROUND.get():
             self._waiting.update(around)
             self._look_again()
-        await asyncio.sleep(0)
-        while self._asking or any(not name.startswith(RESERVED) and name not in self._waiting for name in self._open):
-            if self._ended is None or self._ended.is_set():
-                self._ended = asyncio.Event()
-            await self._ended.wait()
-            # A handler that waits for the first of both may be about to end, or to begin another step.
-            for _ in range(_TURNS_AFTER_A_STEP):
+        seen = None
+        while seen != self._ended_count:
+            seen = self._ended_count
+            for _ in range(_TURNS_TO_GO_ON):
                 await asyncio.sleep(0)
+            while self._in_progress or any(
+                not name.startswith(RESERVED) and name not in self._waiting for name in self._open
+            ):
+                if self._ended is None or self._ended.is_set():
+                    self._ended = asyncio.Event()
+                await self._ended.wait()
 
     def _look_again(self) -> None:
+        self._ended_count += 1
         if self._ended is not None:
             self._ended.set()
 
@@ -208,11 +237,6 @@ class Steps:
     def waits_of_suspension(self) -> list[Wait] | None:
         """What the run waits for if it was suspended, whatever its handler made of that."""
         return self._waits if self._is_suspended else None
-
-    def suspended(self) -> Suspended:
-        with self._lock:
-            self._is_suspended = True
-            return Suspended(self._waits)
 
     # --- in a thread or a process -----------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -33,15 +32,9 @@ QUESTION = "$ask:"
 CHILD = "$child:"
 
 
-class Need(Enum):
-    LOAD = "load"
-    """What the chain has kept must have been read."""
-    SUSPEND = "suspend"
-    """The run ends here; its waits are noted."""
-
-
-Call = Generator["Request | float | Need", Any, Any]
-"""Yields a request to the store and is sent the reply, or yields the seconds of a sleep, or a Need."""
+Call = Generator["Request | float | Wait | None", Any, Any]
+"""Yields a request to the store and is sent the reply, or yields None to have read what the chain has kept, the seconds
+of a sleep, or the Wait for which the run ends."""
 
 
 class ChildFailed(Exception):
@@ -70,7 +63,7 @@ class WaitState(StepState):
         self.checkpoint()
         steps = self._steps
         key = steps.number(SLEEP)
-        yield Need.LOAD
+        yield None
         kept = steps.kept_wait(key)
         if kept is not None:
             until = from_iso(kept["until"])
@@ -81,8 +74,7 @@ class WaitState(StepState):
         if self._sleeps_in_place(left_s):
             yield left_s
             return
-        steps.add_wait(wait)
-        yield Need.SUSPEND
+        yield wait
 
     def _sleeps_in_place(self, left_s: float) -> bool:
         if self.keeper is not None:
@@ -112,8 +104,7 @@ class WaitState(StepState):
                 return standing["payload"]
             wait = Wait(WaitKind.SIGNAL, key, None, timeout_s, name, number)
             until = standing["until"]
-            steps.add_wait(wait if until is None else replace(wait, until=from_iso(until), delay_s=None))
-            yield Need.SUSPEND
+            yield wait if until is None else replace(wait, until=from_iso(until), delay_s=None)
         finally:
             steps.end(SIGNAL + name)
 
@@ -128,8 +119,7 @@ class WaitState(StepState):
         standing = yield {"do": "question", "key": key, "question": question, "choices": offered, "schema": schema}
         if standing["is_answered"]:
             return standing["answer"]
-        self._steps.add_wait(Wait(WaitKind.QUESTION, key, name=standing["id"]))
-        yield Need.SUSPEND
+        yield Wait(WaitKind.QUESTION, key, name=standing["id"])
 
     def _child(self, target: Any, params: dict[str, Any], *, is_awaited: bool) -> Call:
         self.checkpoint()
@@ -149,8 +139,7 @@ class WaitState(StepState):
             if standing["status"] != "COMPLETED":
                 raise ChildFailed(job_id, standing["status"], standing["error"])
             return standing["result"]
-        self._steps.add_wait(Wait(WaitKind.CHILD, key, name=job_id))
-        yield Need.SUSPEND
+        yield Wait(WaitKind.CHILD, key, name=job_id)
 
 
 class WaitCalls(WaitState):
@@ -205,18 +194,18 @@ class WaitCalls(WaitState):
                 reply = None
                 if isinstance(need, dict):
                     assert self.keeper is not None
-                    with steps.asking():
+                    with steps.in_progress():
                         reply = await self.keeper.ask_async(need)
-                elif need is Need.LOAD:
-                    with steps.asking():
+                elif need is None:
+                    with steps.in_progress():
                         await steps.load_async()
-                elif need is Need.SUSPEND:
-                    await steps.others_ended()
-                    raise steps.suspended()
+                elif isinstance(need, Wait):
+                    await steps.suspend_async(need)
                 elif need:
                     import asyncio  # here, because the processes of most runs need none
 
-                    await asyncio.sleep(need)
+                    with steps.in_progress():
+                        await asyncio.sleep(need)
         except StopIteration as end:
             return end.value
         finally:
@@ -260,10 +249,10 @@ class PlainWaitCalls(WaitState):
                 if isinstance(need, dict):
                     assert self.keeper is not None
                     reply = self.keeper.ask(need)
-                elif need is Need.LOAD:
+                elif need is None:
                     steps.load()
-                elif need is Need.SUSPEND:
-                    raise steps.suspended()
+                elif isinstance(need, Wait):
+                    steps.suspend(need)
                 else:
                     self._stop.wait(need)
                     self.checkpoint()
