@@ -28,7 +28,7 @@ class Script:
 
     def __init__(self) -> None:
         self.progressed: list[tuple[float | None, str | None]] = []
-        self.steps: list[tuple[str, bool]] = []
+        self.steps: dict[str, datetime] = {}
         self.logged: list[tuple[str, str]] = []
         self.artifacts: dict[str, bytes] = {}
         self.on_log: Callable[[str], None] = lambda text: None
@@ -36,8 +36,8 @@ class Script:
     def progress(self, fraction: float | None, message: str | None) -> None:
         self.progressed.append((fraction, message))
 
-    def step(self, name: str, started_at: datetime | None) -> None:
-        self.steps.append((name, started_at is not None))
+    def open_steps(self) -> dict[str, datetime]:
+        return self.steps
 
     def log(self, stream: str, text: str) -> None:
         self.logged.append((stream, text))

@@ -24,6 +24,7 @@ MOST_SHOWN = 100
 class _Run:
     lease: Lease
     steps: dict[str, datetime] = field(default_factory=dict)
+    """Changed by the handler, in whatever thread it is."""
     stored: dict[str, datetime] | None = None
     """What the store knows of them; None if it has no row about them."""
     is_due: bool = False
@@ -36,29 +37,20 @@ class OpenSteps:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
-        """Runs that were in a step since the last `take`, and those about which the store has a row."""
+        """Runs that have called a step, until they end."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether `take` has nothing to look at. It stays False between the steps of a run, so that not each of them
-        has to wake whoever calls `take`."""
+        """Whether `take` has nothing to look at."""
         return not self._runs
 
-    def begin(self, lease: Lease, name: str, started_at: datetime) -> bool:
-        """A step has begun. Returns whether `take` had nothing to look at before."""
+    def of(self, lease: Lease) -> dict[str, datetime]:
+        """The open steps of a run and when they began, which its handler keeps up to date."""
         with self._lock:
-            is_first = not self._runs
             run = self._runs.get(lease.id)
             if run is None:
                 run = self._runs[lease.id] = _Run(lease)
-            run.steps[name] = started_at
-            return is_first
-
-    def end(self, lease: Lease, name: str) -> None:
-        with self._lock:
-            run = self._runs.get(lease.id)
-            if run is not None:
-                run.steps.pop(name, None)
+            return run.steps
 
     def has_open(self, lease: Lease) -> bool:
         """Whether a run has an open step. One that has ended has, where it failed in one."""
@@ -71,20 +63,21 @@ class OpenSteps:
         with self._lock:
             for lease_id, run in sorted(self._runs.items()):
                 is_ended = ended is not None and lease_id == ended.id
-                if not run.steps and run.stored is None:
-                    del self._runs[lease_id]
-                elif run.is_due or self._must_be_told(run, now, is_ended):
+                steps = run.steps.copy()
+                if run.is_due or self._must_be_told(steps, run.stored, now, is_ended):
                     lease = run.lease
-                    steps = [OpenStep(name, at) for name, at in list(run.steps.items())[:MOST_SHOWN]]
-                    entries.append(OpenStepsEntry(lease.id, lease.worker_id, lease.fence, steps, now))
-                    run.stored, run.is_due = run.steps.copy(), False
+                    shown = [OpenStep(name, at) for name, at in list(steps.items())[:MOST_SHOWN]]
+                    entries.append(OpenStepsEntry(lease.id, lease.worker_id, lease.fence, shown, now))
+                    run.stored, run.is_due = steps, False
         return entries
 
     @staticmethod
-    def _must_be_told(run: _Run, now: datetime, is_ended: bool) -> bool:
-        if run.stored is not None:
-            return run.stored != run.steps
-        return is_ended or now - min(run.steps.values()) >= SHOWN_AFTER
+    def _must_be_told(
+        steps: dict[str, datetime], stored: dict[str, datetime] | None, now: datetime, is_ended: bool
+    ) -> bool:
+        if stored is not None:
+            return stored != steps
+        return bool(steps) and (is_ended or now - min(steps.values()) >= SHOWN_AFTER)
 
     def put_back(self, entries: list[OpenStepsEntry]) -> None:
         """Notes rows that could not be written, to write them again."""

@@ -145,11 +145,12 @@ class OneRunReports:
         lease = self._lease
         self._all.add_progress(ProgressEntry(lease.id, lease.worker_id, lease.fence, fraction, message, self._now()))
 
-    def step(self, name: str, started_at: datetime | None) -> None:
-        if started_at is None:
-            self._all.open_steps.end(self._lease, name)
-        elif self._all.open_steps.begin(self._lease, name, started_at):
+    def open_steps(self) -> dict[str, datetime]:
+        is_first = self._all.is_empty
+        steps = self._all.open_steps.of(self._lease)
+        if is_first:
             self._all.on_first()
+        return steps
 
     def log(self, stream: str, text: str) -> None:
         lease = self._lease

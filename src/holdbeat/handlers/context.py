@@ -10,7 +10,7 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -80,14 +80,15 @@ class Cancelled(BaseException):
 class Reports(Protocol):
     """Where a Context sends what the handler says. Methods may be called from any thread, and return soon.
 
-    `progress`, `step` and `log` never raise: a report that cannot be kept must not fail the work. `artifact` raises,
-    because a file that was not kept is a failure of the work.
+    A report that cannot be kept must not fail the work. Only `artifact` raises, because a file that was not kept is a
+    failure of the work.
     """
 
     def progress(self, fraction: float | None, message: str | None) -> None: ...
 
-    def step(self, name: str, started_at: datetime | None) -> None:
-        """A step has begun, or it is over: kept, or followed by another after it failed."""
+    def open_steps(self) -> MutableMapping[str, datetime]:
+        """The steps that have begun and are not over, and when they began; whoever changes it reports that. A step is
+        over when it is kept, or followed by another after it failed."""
 
     def log(self, stream: str, text: str) -> None:
         """A piece of text, usually whole lines, of `stdout`, `stderr` or `log`."""
@@ -216,9 +217,9 @@ class Context(StepCalls, WaitCalls):
         text = None if message is None else storable_text(str(message), 500)
         _attempt(lambda: self._reports.progress(fraction, text))
 
-    def report_step(self, name: str, started_at: datetime | None) -> None:
-        """Reports that a step has begun, or that it is over."""
-        _attempt(lambda: self._reports.step(name, started_at))
+    def open_steps(self) -> MutableMapping[str, datetime]:
+        """The steps that are open and when they began, as others see them."""
+        return self._reports.open_steps()
 
     def log(self, *parts: object) -> None:
         """Adds a line to the log of the run, as print does."""

@@ -196,7 +196,10 @@ class _Talk:
                 self._ctx.progress(message["fraction"], message["message"])
             case "step":
                 name, started_at = storable_text(message["name"], 220), message["started_at"]
-                self._ctx.report_step(name, None if started_at is None else from_iso(started_at))
+                if started_at is None:
+                    self._ctx.open_steps().pop(name, None)
+                else:
+                    self._ctx.open_steps()[name] = from_iso(started_at)
             case "record":
                 self._ctx.write_log("log", message["text"])
                 log_output(self._ctx, message["name"], message["text"], message["level"])

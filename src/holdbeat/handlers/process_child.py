@@ -226,10 +226,8 @@ class _Pipe:
     def progress(self, fraction: float | None, message: str | None) -> None:
         self.send({"kind": "progress", "fraction": fraction, "message": message})
 
-    def step(self, name: str, started_at: datetime | None) -> None:
-        from holdbeat.domain.clock import iso
-
-        self.send({"kind": "step", "name": name, "started_at": started_at and iso(started_at)})
+    def open_steps(self) -> _SentSteps:
+        return _SentSteps(self)
 
     def log(self, stream: str, text: str) -> None:
         self.send({"kind": "log", "stream": stream, "text": text})
@@ -295,6 +293,28 @@ class _Pipe:
                 raise OSError("the worker is gone")
             reply = json.loads(line)
         return reply
+
+
+class _SentSteps(dict[str, datetime]):
+    """Open steps of which the worker is told."""
+
+    def __init__(self, pipe: _Pipe) -> None:
+        super().__init__()
+        self._pipe = pipe
+
+    def __setitem__(self, name: str, started_at: datetime) -> None:
+        from holdbeat.domain.clock import iso
+
+        super().__setitem__(name, started_at)
+        self._send(name, iso(started_at))
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        self._send(name, None)
+
+    def _send(self, name: str, started_at: str | None) -> None:
+        with contextlib.suppress(OSError):  # the worker is gone, and this process will be
+            self._pipe.send({"kind": "step", "name": name, "started_at": started_at})
 
 
 class _Stopper:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
@@ -31,7 +31,7 @@ class StepState:
     def checkpoint(self) -> None:
         raise NotImplementedError
 
-    def report_step(self, name: str, started_at: datetime | None) -> None:
+    def open_steps(self) -> MutableMapping[str, datetime]:
         raise NotImplementedError
 
     @property
@@ -43,7 +43,7 @@ class StepState:
         from holdbeat.handlers.steps import Steps as Kept
 
         is_first = self.job is None or self.job.retry_of is None
-        steps = Kept(self.keeper, self._clock, self.report_step, is_first=is_first)
+        steps = Kept(self.keeper, self._clock, self.open_steps, is_first=is_first)
         kept_steps: Steps = self.__dict__.setdefault("_steps_of_run", steps)
         return kept_steps
 

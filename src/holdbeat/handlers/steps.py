@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -85,15 +85,23 @@ class Steps:
     """The steps of one run. Every thread and task of the handler may use it."""
 
     def __init__(
-        self, keeper: Keeper | None, clock: Clock, report: Callable[[str, datetime | None], None], *, is_first: bool
+        self,
+        keeper: Keeper | None,
+        clock: Clock,
+        shown: Callable[[], MutableMapping[str, datetime]],
+        *,
+        is_first: bool,
     ) -> None:
         """Without a keeper, as in a direct request, steps run and are not kept. The first job of a chain has no kept
-        steps, so they are not read. `report` is told which steps begin, and when they are over."""
+        steps, so they are not read. `shown` makes the mapping of open steps that others see."""
         self._keeper = keeper
         self._clock = clock
-        self._report = report
+        self._make_shown = shown
+        self._shown: MutableMapping[str, datetime] = {}
+        """The open steps, by key, and when they began; made when the first one begins."""
+        self._is_any_shown = False
         self._failed: set[str] = set()
-        """The steps that raised, and were reported as begun last: the run may be about to fail in them."""
+        """The steps that raised, and are shown as open: the run may be about to fail in them."""
         self._kept: dict[str, str] | None = {} if is_first or keeper is None else None
         self._lock = threading.Lock()
         self._open: set[str] = set()
@@ -263,7 +271,7 @@ class Steps:
             call = partial(function, *args, **kwargs)
             if self._keeper is None:
                 return step_value(name, self._repeated(call, options, wait))[0]
-            began = self._report_begin(key)
+            began = self._show(key)
             try:
                 started = self._clock.monotonic()
                 value, text = step_value(name, self._repeated(call, options, wait))
@@ -271,7 +279,7 @@ class Steps:
             except BaseException:
                 self._failed.add(key)
                 raise
-            self._report(key, None)
+            del self._shown[key]
             return value if earlier is None else json.loads(earlier)
         finally:
             self.end(name)
@@ -305,7 +313,7 @@ class Steps:
                 raise _no_timeout(name)
             keeper = self._keeper
             if keeper is not None:
-                began = self._report_begin(key)
+                began = self._show(key)
             try:
                 started = self._clock.monotonic()
                 if is_async and options is ONCE:
@@ -319,21 +327,24 @@ class Steps:
             except BaseException:
                 self._failed.add(key)
                 raise
-            self._report(key, None)
+            del self._shown[key]
             return value if earlier is None else json.loads(earlier)
         finally:
             _STEPS_AROUND.reset(around)
             self.end(name)
 
-    def _report_begin(self, key: str) -> datetime:
-        """Reports that a step is open. One that raised stays open until the handler begins another."""
+    def _show(self, key: str) -> datetime:
+        """Shows a step as open. One that raised stays open until the handler begins another."""
+        if not self._is_any_shown:
+            with self._lock:
+                if not self._is_any_shown:
+                    self._shown, self._is_any_shown = self._make_shown(), True
         if self._failed:
             with self._lock:
                 failed, self._failed = self._failed, set()
             for name in failed:
-                self._report(name, None)
-        began = self._clock.now()
-        self._report(key, began)
+                del self._shown[name]
+        began = self._shown[key] = self._clock.now()
         return began
 
 
