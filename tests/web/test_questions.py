@@ -62,9 +62,21 @@ def test_the_queue_says_that_a_job_waits_for_an_answer_and_offers_no_start_witho
     page.goto(f"{served.url}/ui/queue")
     expect(page.locator(f"#q-{tip}")).to_contain_text("waits for somebody's answer")
     page.goto(f"{served.url}/ui/jobs/{tip}")
-    expect(page.locator("#chain")).to_contain_text("waits for an answer")
+    expect(page.locator("#chain")).to_contain_text("waits for somebody's answer")
     expect(page.get_by_role("button", name="Start without delay")).to_have_count(0)
     served.client.post(f"/api/questions/{question_id}/answer", json={"answer": "yes"}).raise_for_status()
+
+
+@pytest.mark.rule("WAIT-01", "WAIT-08")
+def test_the_queue_and_the_job_page_say_all_that_a_handler_waits_for_in_parallel(served: Served, page: Page) -> None:
+    job_id = served.submit("waits_in_parallel", {})["id"]
+    tip = eventually(lambda: served.job(job_id)["continued_by"])
+    waits = "its handler sleeps, waits for the signal paid and waits for the end of 2 children"
+    page.goto(f"{served.url}/ui/queue")
+    expect(page.locator(f"#q-{tip}")).to_contain_text(waits)
+    page.goto(f"{served.url}/ui/jobs/{tip}")
+    expect(page.locator("#chain")).to_contain_text(waits)
+    expect(page.get_by_role("button", name="End the sleep")).to_have_count(0)
 
 
 @pytest.mark.rule("WAIT-05")
