@@ -129,11 +129,19 @@ def status_and_delay(tx: Transaction, job_id: str) -> tuple[str, datetime | None
     return None if row is None else (row[0], tx.time(row[1]))
 
 
+STEP_ORDER = ("kept_at", "started_at", "run_id", "length(name)", "name")
+"""The order in which the steps of a chain were kept, as far as the rows tell it.
+
+Within one millisecond the ids of runs tell which run was first, and of the uses of one name (`page`, `page#2`,
+`page#10`) the shorter one was first. Nothing tells the order of different names.
+"""
+
+
 def last_step(tx: Transaction, root_id: str) -> tuple[str, datetime] | None:
     """The name of the last step that a chain has kept, and when; None if it has kept none."""
     row = tx.one(
         "SELECT name, kept_at FROM steps WHERE root_id = :id AND name NOT LIKE '$%' "
-        "ORDER BY kept_at DESC, started_at DESC, name DESC LIMIT 1",
+        f"ORDER BY {', '.join(f'{part} DESC' for part in STEP_ORDER)} LIMIT 1",
         id=root_id,
     )
     return None if row is None else (row[0], tx.instant(row[1]))
