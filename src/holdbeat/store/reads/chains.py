@@ -62,6 +62,22 @@ def roots_of(tx: Transaction, job_ids: Sequence[str]) -> dict[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
+def completed_retries(tx: Transaction, root_ids: Sequence[str]) -> dict[str, str]:
+    """For each of these first jobs the newest job that completed among its chain, its manual retries and its reruns."""
+    if not root_ids:
+        return {}
+    rows = tx.rows(
+        "WITH RECURSIVE family(root, id, retried_by) AS ("
+        " SELECT id, id, retried_by FROM jobs WHERE id IN :ids"
+        " UNION SELECT family.root, j.id, j.retried_by FROM family JOIN jobs j"
+        " ON j.id = family.retried_by OR (j.retry_of = family.id AND j.retry_kind = 'manual'))"
+        " SELECT family.root, max(family.id) FROM family JOIN jobs j ON j.id = family.id"
+        " WHERE j.status = 'COMPLETED' GROUP BY family.root",
+        ids=list(root_ids),
+    )
+    return {row[0]: row[1] for row in rows}
+
+
 def original_params(tx: Transaction, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """For each of these jobs the params of the first of its chain; a retry's own may have been changed."""
     if not job_ids:
