@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.api.serving import Served
 from tests.waiting import eventually
+from tests.web.conftest import serve_at
 
 
 def ask(served: Served, schema: dict[str, Any] | None = None) -> tuple[str, str]:
@@ -51,6 +53,33 @@ def test_the_overview_lists_open_questions(served: Served, page: Page) -> None:
     expect(page.locator("#held")).to_contain_text("for an answer")
     card.get_by_role("button", name="yes").click()
     expect(card).to_have_count(0)
+
+
+@pytest.mark.rule("WAIT-05", "API-06")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_open_question_can_be_answered_from_the_overview(
+    browser: Browser, theme: Literal["light", "dark"], tmp_path: Path
+) -> None:
+    served = serve_at(f"sqlite:///{tmp_path / 'holdbeat.db'}")
+    served.client.post("/api/jobs/batch", json={"jobs": [{"type": "asks"}] * 62}).raise_for_status()
+    eventually(lambda: len(served.client.get("/api/questions?limit=500").json()["items"]) == 62)
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=theme)
+    try:
+        page = context.new_page()
+        page.goto(f"{served.url}/")
+        expect(page.locator("#questions h2")).to_contain_text("the oldest 10 of 62")
+        page.locator("#questions").get_by_role("link", name="All 62 questions").click()
+        expect(page.locator(".question")).to_have_count(50)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.get_by_role("link", name="Next page").click()
+        expect(page.locator(".question")).to_have_count(12)
+        page.locator(".question").last.get_by_role("button", name="later").click()
+        expect(page.locator(".question")).to_have_count(11)
+        page.get_by_role("link", name="First page").click()
+        expect(page.locator(".question")).to_have_count(50)
+    finally:
+        context.close()
+        served.stop()
 
 
 @pytest.mark.rule("WAIT-05", "WAIT-08")

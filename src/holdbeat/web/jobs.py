@@ -23,7 +23,7 @@ from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.reads.list_jobs import list_groups, list_jobs
 from holdbeat.store.reads.names import titles_of
-from holdbeat.store.reads.pagination import Page
+from holdbeat.store.reads.pagination import LIMIT_MAX, Page
 from holdbeat.store.reads.questions import open_questions
 from holdbeat.store.running.reservations import list_reservations, waiting_line
 from holdbeat.store.running.run_output import list_artifacts
@@ -103,7 +103,7 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         # What the sentence on top says already is not said again.
         "more": [reason for reason in explanation["reasons"][1:] if reason["detail"] not in explanation["summary"]],
         "steps": step_bars(list_steps(tx, job.chain_id)),
-        "questions": [question_json(question) for question in open_questions(tx, job.chain_id)],
+        "questions": [question_json(question) for question in open_questions(tx, job.chain_id, limit=LIMIT_MAX).items],
         "children": [job_json(child) for child in children.items],
         "are_children_cut": children.next_cursor is not None,
         "graph": drawn_graph(graph_of(tx, job.id, DRAWN_MAX)),
