@@ -110,6 +110,10 @@ async def has_child(ctx: Context) -> Any:
     return await ctx.run("asks")
 
 
+async def waits_in_parallel(ctx: Context) -> Any:
+    return await asyncio.gather(ctx.sleep(3600), ctx.wait_for("paid"), ctx.run("asks"), ctx.run("asks"))
+
+
 async def stepped(ctx: Context, gate: str | None = None) -> str:
     async def second_value() -> str:
         if gate is not None:
@@ -143,6 +147,7 @@ def job_types() -> list[JobType]:
         JobType.from_function(chat),
         JobType.from_function(asks, retries=0),
         JobType.from_function(has_child, retries=0),
+        JobType.from_function(waits_in_parallel, retries=0),
         JobType.from_function(stepped),
         JobType.from_function(echo, "story"),
         http_job_type(outbound),

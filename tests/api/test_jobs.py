@@ -18,7 +18,7 @@ FIELDS = {
     "group_id", "sequence", "retry_of", "retry_kind", "retried_by", "permanently_failed", "retry_policy", "timeout_s",
     "cancel_grace_s", "not_before", "idempotency_key", "webhook_url", "labels", "created_at", "started_at",
     "finished_at", "cancel_requested_at", "cancel_reason", "worker_id", "heartbeat_at", "lease_expires_at", "run",
-    "attempt", "manual_retries", "progress", "title", "partition", "root_id", "continued_by", "waits_for",
+    "attempt", "manual_retries", "progress", "title", "partition", "root_id", "continued_by", "waits_for", "waits",
     "after", "on_upstream", "unique_key", "unique_while", "expires_at", "parent_id",
     "is_detached", "weight", "affinity", "preempt", "preemptible", "open_steps",
 }  # fmt: skip

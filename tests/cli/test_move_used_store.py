@@ -199,4 +199,5 @@ def test_a_backup_of_a_used_store_is_restored_whole(sqlite: Command) -> None:
     Command(sqlite.folder, f"sqlite:///{restored}")("restore", "copy.db")
     after = rows_of_file(str(restored))
     assert_same(before, after)
-    assert all(before[table] == after[table] for table in OF_EACH_ENGINE)
+    # Fences go on beyond those that were given out after the backup.
+    assert all(before[table] == after[table] for table in OF_EACH_ENGINE if table != "counters")

@@ -30,7 +30,7 @@ def job(number: int, **fields: Any) -> dict[str, Any]:
         "finished_at": None,
         "cancel_reason": None,
         "not_before": None,
-        "waits_for": None,
+        "waits": [],
         "progress": {"fraction": 0.25, "message": "chapter 1 of 4"},
         "run": None,
         "blocked_by": ["resource_full"],

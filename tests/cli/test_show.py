@@ -17,7 +17,7 @@ def lines_of(**fields: Any) -> dict[str, str]:
         "run": None,
         "progress": None,
         "open_steps": [],
-        "waits_for": None,
+        "waits": [],
         "is_detached": False,
         **fields,
     }
@@ -34,15 +34,15 @@ def note_of(**fields: Any) -> str:
 
 @pytest.mark.rule("WAIT-01")
 def test_the_queue_says_what_a_chain_waits_for_and_which_rule_keeps_others_back() -> None:
-    empty = dict.fromkeys(("id", "type", "title", "priority", "resource", "created_at", "waits_for"))
-    wait = {"kind": "signal", "name": "approved", "number": 1, "until": None}
+    empty = dict.fromkeys(("id", "type", "title", "priority", "resource", "created_at"))
+    waits = [{"kind": "signal", "name": name, "number": 1, "until": None} for name in ("approved", "paid")]
     items = [
-        {**empty, "blocked_by": ["waiting", "paused"], "waits_for": wait},
-        {**empty, "blocked_by": ["resource_full"]},
+        {**empty, "blocked_by": ["waiting", "paused"], "waits": waits},
+        {**empty, "blocked_by": ["resource_full"], "waits": []},
     ]
     drawn = queue_table({"items": items, "paused": []})[0]
     assert isinstance(drawn, Table)
-    assert [row[-1] for row in drawn.rows] == ["signal approved, paused", "resource_full"]
+    assert [row[-1] for row in drawn.rows] == ["signal approved and signal paid, paused", "resource_full"]
 
 
 PROGRESS = {"fraction": 0.4, "message": "chapter 2", "at": "2026-11-16T05:00:00.000Z"}
@@ -73,9 +73,10 @@ def test_a_job_shows_the_step_in_which_it_is_and_what_its_chain_waits_for() -> N
     assert lines_of(status="RUNNING", open_steps=[step])["open_steps"].startswith("embed since 2026-01-31")
     until = "2026-02-01T09:30:00.000Z"
     signal = {"kind": "signal", "name": "approved", "number": 1, "until": until}
-    assert lines_of(status="QUEUED", waits_for=signal)["waits_for"].startswith("signal approved until 2026-02-01")
-    child = {"kind": "child", "job_id": "abc", "until": None}
-    assert lines_of(status="QUEUED", waits_for=child)["waits_for"] == "child abc"
+    assert lines_of(status="QUEUED", waits=[signal])["waits_for"].startswith("signal approved until 2026-02-01")
+    children = [{"kind": "child", "job_id": f"abc{number}", "until": None} for number in range(5)]
+    line = lines_of(status="QUEUED", waits=children, waits_for=children[0])["waits_for"]
+    assert line == "child abc0, child abc1, child abc2, child abc3, child abc4"
     assert "open_steps" not in lines_of(status="RUNNING")
 
 
@@ -84,12 +85,15 @@ def test_the_newest_job_of_a_chain_is_a_line_with_what_it_waits_for() -> None:
     sleep = {"kind": "sleep", "until": "2026-02-01T09:30:00.000Z"}
     question = {"kind": "question", "question_id": "xyz", "until": None}
 
-    def newest(status: str, wait: object) -> str:
-        return lines_of(status="CONTINUED", newest={"id": "abc", "status": status, "waits_for": wait})["newest"]
+    def newest(status: str, *waits: object) -> str:
+        return lines_of(status="CONTINUED", newest={"id": "abc", "status": status, "waits": waits})["newest"]
 
     assert newest("QUEUED", sleep) == "abc QUEUED, sleep until 2026-02-01 09:30:00Z"
     assert newest("QUEUED", question) == "abc QUEUED, waits for question xyz"
-    assert newest("RUNNING", None) == "abc RUNNING"
+    assert newest("QUEUED", sleep, question) == (
+        "abc QUEUED, waits for sleep until 2026-02-01 09:30:00Z and question xyz"
+    )
+    assert newest("RUNNING") == "abc RUNNING"
 
 
 @pytest.mark.rule("WAIT-03", "WAIT-08")
@@ -97,5 +101,7 @@ def test_lists_say_what_a_chain_waits_for_and_not_when_that_ends_at_the_latest()
     until = "2026-02-01T09:30:00.000Z"
     signal = {"kind": "signal", "name": "approved", "number": 1, "until": until}
     sleep = {"kind": "sleep", "until": until}
-    assert note_of(waits_for=signal, not_before=until) == "waits for signal approved until 2026-02-01 09:30:00Z"
-    assert note_of(waits_for=sleep, not_before=until) == "not before 2026-02-01 09:30:00Z"
+    assert note_of(waits=[signal], not_before=until) == "waits for signal approved until 2026-02-01 09:30:00Z"
+    assert note_of(waits=[sleep], not_before=until) == "not before 2026-02-01 09:30:00Z"
+    children = [{"kind": "child", "job_id": f"abc{number}", "until": None} for number in range(5)]
+    assert note_of(waits=children) == "waits for child abc0, child abc1, child abc2 and 2 more"

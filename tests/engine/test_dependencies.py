@@ -10,6 +10,7 @@ from holdbeat import App, Context
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import Hold, JobStatus
 from holdbeat.job_handle import JobHandle
+from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.reads.jobs import load_job
 from tests.engine import durable_jobs
 
@@ -53,6 +54,23 @@ async def test_a_handler_reads_the_results_of_what_it_waited_for_by_name(kind: s
     assert job.run is not None
     assert job.status is JobStatus.COMPLETED, job.run.error
     assert job.run.result == [["a.example/1", "a.example/2"], None, "FAILED", ["pages", "broken"]]
+    app.close()
+
+
+@pytest.mark.rule("DEP-02", "DEP-03")
+@pytest.mark.parametrize("kind", ["thread", "task", "process"])
+async def test_a_retry_by_hand_is_told_which_upstream_has_no_result(kind: str, store_url: str) -> None:
+    app = make_app(store_url)
+    pages = app.call("crawl", site="a.example")
+    broken = app.call("breaks")
+    report = app.with_options(after={"pages": pages, "broken": broken}).call(kind)
+    _, broken_handle, handle = await app.enqueue_many([pages, broken, report])
+    async with app.running():
+        assert (await handle.wait(40)).status is JobStatus.CANCELLED
+        retry = await app.store.write(retry_job, handle.id)
+        job = await JobHandle(app.store, retry).wait(40)
+    assert job.run is not None and job.status is JobStatus.FAILED
+    assert f"The upstream 'broken' ({broken_handle.id}) has no result: it was FAILED." in str(job.run.error)
     app.close()
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio
 
 
 def _is_open(app: App, text: str) -> bool:
-    return any(question.question == text for question in app.store.read_sync(open_questions))
+    return any(question.question == text for question in app.store.read_sync(open_questions).items)
 
 
 @pytest.mark.rule("WAIT-05")
@@ -34,7 +34,7 @@ async def test_a_handler_gets_the_answers_of_people(kind: str, store_url: str) -
         for text, answer in answers.items():
             await until(partial(_is_open, app, text))
             await until(lambda: value(app.store, "SELECT count(*) FROM leases") == 0)
-            question = app.store.read_sync(open_questions)[0]
+            question = app.store.read_sync(open_questions).items[0]
             await app.store.write(answer_question, question.id, answer, "ann")
         job = await handle.wait(40)
     assert job.run is not None

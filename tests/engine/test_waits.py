@@ -12,7 +12,6 @@ import pytest
 from holdbeat import App, Context, PermanentFailure, SignalTimeout, SyncContext
 from holdbeat.domain.job import Job, JobStatus
 from holdbeat.store.jobs.edit_job import change_job
-from holdbeat.store.queue.groups import load_group
 from tests.engine import durable_jobs
 from tests.engine.acting import rows, until, value
 from tests.engine.durable_jobs import lines, note
@@ -307,94 +306,4 @@ async def test_an_instant_that_is_none_is_refused_with_a_sentence(store_url: str
     async with app.running():
         job = await (await app.enqueue(late)).wait(20)
     assert job.run is not None and "sleep_until needs an instant with a time zone" in str(job.run.error)
-    app.close()
-
-
-@pytest.mark.rule("DEP-04", "WAIT-06")
-@pytest.mark.parametrize("through", ["itself", "another", "its group", "another group"])
-async def test_a_child_that_waits_for_its_parent_cannot_be_waited_for(store_url: str, through: str) -> None:
-    app = App(store_url, **FAST)
-
-    @app.job
-    async def child() -> int:
-        return 5
-
-    @app.job(retries=0)
-    async def parent(ctx: Context) -> list[int]:
-        assert ctx.job is not None
-        upstream: Any = ctx.job.id
-        if through == "another":
-            upstream = await ctx.enqueue(app.with_options(after=[upstream]).call(child))
-        elif through == "its group":
-            upstream, _ = await app.store.read(load_group, str(ctx.job.group_id))
-        elif through == "another group":
-            upstream, _ = await app.group([app.with_options(after=[upstream]).call(child)])
-        await ctx.enqueue(app.with_options(after=[upstream], labels={"not": "awaited"}).call(child))
-        return [await ctx.run(app.with_options(after=[upstream]).call(child))]
-
-    async with app.running():
-        _, (handle,) = await app.group([app.call(parent)])
-        job = await handle.wait(20)
-        await until(lambda: value(app.store, "SELECT count(*) FROM jobs WHERE status = 'QUEUED'") == 0)
-    assert job.run is not None and "would wait for the end of the" in str(job.run.error)
-    stored = 3 if through.startswith("another") else 2
-    assert value(app.store, "SELECT count(*) FROM jobs") == stored, "what is refused is not stored"
-    app.close()
-
-
-@pytest.mark.rule("DEP-04", "WAIT-06")
-@pytest.mark.parametrize("through", ["itself", "another", "its group", "a later member"])
-async def test_a_child_that_waits_for_a_grandparent_that_waits_cannot_be_waited_for(
-    store_url: str, through: str
-) -> None:
-    app = App(store_url, **FAST)
-
-    @app.job
-    async def child() -> int:
-        return 5
-
-    @app.job(retries=0)
-    async def parent(ctx: Context, group: str, grandparent: str) -> int:
-        its_group, members = await app.store.read(load_group, group)
-        upstream: Any = {"its group": its_group, "a later member": members[-1].id}.get(through, grandparent)
-        if through == "another":
-            upstream = await ctx.enqueue(app.with_options(after=[grandparent]).call(child))
-        answer: int = await ctx.run(app.with_options(after=[upstream]).call(child))
-        return answer
-
-    @app.job(retries=0)
-    async def grandparent(ctx: Context) -> int:
-        assert ctx.job is not None
-        answer: int = await ctx.run(parent, group=str(ctx.job.group_id), grandparent=ctx.job.chain_id)
-        return answer
-
-    async with app.running():
-        _, (handle, _) = await app.group([app.call(grandparent), app.call(child)])
-        job = await handle.wait(20)
-    assert job.run is not None and "would wait for the end of" in str(job.run.error)
-    app.close()
-
-
-@pytest.mark.rule("DEP-04", "WAIT-06")
-async def test_a_child_may_wait_for_a_grandparent_that_does_not_wait_for_it(store_url: str) -> None:
-    app = App(store_url, **FAST)
-
-    @app.job
-    async def child() -> int:
-        return 5
-
-    @app.job(retries=0)
-    async def parent(ctx: Context, upstream: str) -> int:
-        answer: int = await ctx.run(app.with_options(after=[upstream]).call(child))
-        return answer
-
-    @app.job(retries=0)
-    async def grandparent(ctx: Context) -> str:
-        assert ctx.job is not None
-        return await ctx.enqueue(parent, upstream=ctx.job.chain_id)
-
-    async with app.running():
-        made = result(await (await app.enqueue(grandparent)).wait(20))
-        await until(lambda: value(app.store, "SELECT count(*) FROM jobs WHERE status = 'COMPLETED'") == 3)
-    assert rows(app.store, f"SELECT count(*) FROM jobs WHERE root_id = '{made}' OR id = '{made}'") == [(2,)]
     app.close()

@@ -159,6 +159,7 @@ def _jobs() -> list[tuple[str, Call]]:
         ("rerun_job", on("later", "rerun_job")),
         ("rerun_job", ask("rerun_job", UNKNOWN)),
         ("list_questions", ask("list_questions")),
+        ("list_questions", ask("list_questions", limit=0)),
         ("answer_question", _answer_a_question),
         ("answer_question", ask("answer_question", UNKNOWN, "yes")),
         ("answer_question", ask("answer_question", NO_SUCH, "yes")),

@@ -55,7 +55,6 @@ CANNOT_BE_REFUSED = frozenset(
         "list_limits",
         "list_keys",
         "list_attention",
-        "list_questions",
         "webhook_secret",
         "wait_job",
         "follow_logs",

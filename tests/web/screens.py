@@ -141,9 +141,9 @@ def pages_of(address: str) -> dict[str, str]:
         )["id"]
         group = _first(client, "/api/job-groups", name="nightly import")
         reservation = _first(client, "/api/reservations")
-    plain = ("queue", "timeline", "jobs", "jobs/new", "groups", "groups/new", "direct", "schedules", "schedules/new",
-             "endpoints", "endpoints/new", "webhooks", "webhooks/new", "events", "workers", "limits", "keys",
-             "keys/new", "settings", "nowhere")  # fmt: skip
+    plain = ("questions", "queue", "timeline", "jobs", "jobs/new", "groups", "groups/new", "direct", "schedules",
+             "schedules/new", "endpoints", "endpoints/new", "webhooks", "webhooks/new", "events", "workers", "limits",
+             "keys", "keys/new", "settings", "nowhere")  # fmt: skip
     return {
         "overview": "/",
         **{name.replace("/", "-"): f"/ui/{name}" for name in plain},

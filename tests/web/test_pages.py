@@ -160,6 +160,7 @@ def test_pages_with_nothing_on_them_say_what_to_do(browser: Browser, complaints:
     complaints.listen_to(page)
     hints = {
         "/": ("Ready for the first job", "New job"),
+        "/ui/questions": ("No questions", "ctx.ask"),
         "/ui/queue": ("The queue is empty", "New jobs appear here"),
         "/ui/timeline": ("Nothing ran in this time", "a bar"),
         "/ui/jobs": ("No jobs yet", "New job"),

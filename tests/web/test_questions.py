@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.api.serving import Served
 from tests.waiting import eventually
+from tests.web.conftest import serve_at
 
 
 def ask(served: Served, schema: dict[str, Any] | None = None) -> tuple[str, str]:
@@ -53,6 +55,33 @@ def test_the_overview_lists_open_questions(served: Served, page: Page) -> None:
     expect(card).to_have_count(0)
 
 
+@pytest.mark.rule("WAIT-05", "API-06")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_open_question_can_be_answered_from_the_overview(
+    browser: Browser, theme: Literal["light", "dark"], tmp_path: Path
+) -> None:
+    served = serve_at(f"sqlite:///{tmp_path / 'holdbeat.db'}")
+    served.client.post("/api/jobs/batch", json={"jobs": [{"type": "asks"}] * 62}).raise_for_status()
+    eventually(lambda: len(served.client.get("/api/questions?limit=500").json()["items"]) == 62)
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=theme)
+    try:
+        page = context.new_page()
+        page.goto(f"{served.url}/")
+        expect(page.locator("#questions h2")).to_contain_text("the oldest 10 of 62")
+        page.locator("#questions").get_by_role("link", name="All 62 questions").click()
+        expect(page.locator(".question")).to_have_count(50)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.get_by_role("link", name="Next page").click()
+        expect(page.locator(".question")).to_have_count(12)
+        page.locator(".question").last.get_by_role("button", name="later").click()
+        expect(page.locator(".question")).to_have_count(11)
+        page.get_by_role("link", name="First page").click()
+        expect(page.locator(".question")).to_have_count(50)
+    finally:
+        context.close()
+        served.stop()
+
+
 @pytest.mark.rule("WAIT-05", "WAIT-08")
 def test_the_queue_says_that_a_job_waits_for_an_answer_and_offers_no_start_without_it(
     served: Served, page: Page
@@ -62,9 +91,21 @@ def test_the_queue_says_that_a_job_waits_for_an_answer_and_offers_no_start_witho
     page.goto(f"{served.url}/ui/queue")
     expect(page.locator(f"#q-{tip}")).to_contain_text("waits for somebody's answer")
     page.goto(f"{served.url}/ui/jobs/{tip}")
-    expect(page.locator("#chain")).to_contain_text("waits for an answer")
+    expect(page.locator("#chain")).to_contain_text("waits for somebody's answer")
     expect(page.get_by_role("button", name="Start without delay")).to_have_count(0)
     served.client.post(f"/api/questions/{question_id}/answer", json={"answer": "yes"}).raise_for_status()
+
+
+@pytest.mark.rule("WAIT-01", "WAIT-08")
+def test_the_queue_and_the_job_page_say_all_that_a_handler_waits_for_in_parallel(served: Served, page: Page) -> None:
+    job_id = served.submit("waits_in_parallel", {})["id"]
+    tip = eventually(lambda: served.job(job_id)["continued_by"])
+    waits = "its handler sleeps, waits for the signal paid and waits for the end of 2 children"
+    page.goto(f"{served.url}/ui/queue")
+    expect(page.locator(f"#q-{tip}")).to_contain_text(waits)
+    page.goto(f"{served.url}/ui/jobs/{tip}")
+    expect(page.locator("#chain")).to_contain_text(waits)
+    expect(page.get_by_role("button", name="End the sleep")).to_have_count(0)
 
 
 @pytest.mark.rule("WAIT-05")

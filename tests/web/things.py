@@ -48,6 +48,7 @@ def paths_of_everything(served: Served, name: str = "plain") -> list[str]:
     client.post("/api/direct/anything", json={"params": {"said": name}}).raise_for_status()
     return [
         "/",
+        "/ui/questions",
         "/ui/queue",
         "/ui/timeline",
         "/ui/timeline?zoom=24h",

@@ -34,10 +34,10 @@ def rerun(backend: Backend, job_id: str, from_step: str | None) -> Any:
 
 
 @click.command(epilog=example("holdbeat questions"))
-@printing(lambda page: [_questions_table(page["items"])])
-def questions(backend: Backend) -> Any:
-    """List the questions of handlers that are not answered yet."""
-    return backend.list_questions()
+@printing(lambda page: [_questions_table(page["items"])], is_paged=True)
+def questions(backend: Backend, **filters: Any) -> Any:
+    """List the questions of handlers that are not answered yet, the oldest first."""
+    return backend.list_questions(**filters)
 
 
 @click.command(epilog=example("holdbeat answer QUESTION yes", "holdbeat answer QUESTION '{\"price\": 20}'"))

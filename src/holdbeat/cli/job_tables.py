@@ -47,11 +47,24 @@ def _open_steps(job: Mapping[str, Any]) -> str:
     return ", ".join(f"{shown(step['name'])} since {instant(step['started_at'])}" for step in job["open_steps"])
 
 
-def wait_line(wait: Mapping[str, Any]) -> str:
-    """The waits of a chain, in a line."""
+def _wait(wait: Mapping[str, Any]) -> str:
     subject = wait.get("name") or wait.get("job_id") or wait.get("question_id") or ""
     until = f"until {instant(wait['until'])}" if wait["until"] else ""
     return " ".join(part for part in (wait["kind"], shown(subject), until) if part)
+
+
+def _waits(waits: Sequence[Mapping[str, Any]]) -> str:
+    """The first few waits, the rest as a number."""
+    # Imported where it is needed: it brings the store with it, which a command over HTTP does without.
+    from holdbeat.observe.wording import listed
+
+    return listed(map(_wait, waits))
+
+
+def wait_line(job: Mapping[str, Any]) -> str:
+    """What the chain of a job waits for, if it does not only sleep."""
+    waits = job["waits"]
+    return _waits(waits) if any(wait["kind"] != "sleep" for wait in waits) else ""
 
 
 def _note(job: Mapping[str, Any]) -> str:
@@ -64,8 +77,8 @@ def _note(job: Mapping[str, Any]) -> str:
     if run is not None and run["error"]:
         first = str(run["error"]).strip().partition("\n")[0]
         return f"{run['error_kind'] or ''} {shown(first)[:80]}".strip()
-    if job["waits_for"] is not None and job["waits_for"]["kind"] != "sleep":
-        return f"waits for {wait_line(job['waits_for'])}"
+    if waits := wait_line(job):
+        return f"waits for {waits}"
     if job["status"] == "QUEUED" and job["not_before"]:
         return f"not before {instant(job['not_before'])}"
     return ""
@@ -73,18 +86,19 @@ def _note(job: Mapping[str, Any]) -> str:
 
 def job_fields(job: Mapping[str, Any]) -> Drawn:
     run = job["run"] or {}
-    hidden = ("run", "position", "retry_policy", "progress", "open_steps", "permanently_failed")
+    hidden = ("run", "position", "retry_policy", "progress", "open_steps", "permanently_failed", "waits")
     lines = {name: value for name, value in job.items() if name not in hidden}
     if not job["is_detached"]:
         del lines["is_detached"]
     if job["permanently_failed"]:
         lines["permanently_failed"] = True
-    if job["waits_for"] is not None:
-        lines["waits_for"] = wait_line(job["waits_for"])
+    if job["waits"]:
+        lines["waits_for"] = ", ".join(map(_wait, job["waits"]))
     if newest := job.get("newest"):
-        wait = newest["waits_for"]
-        waits = "" if wait is None else ", " if wait["kind"] == "sleep" else ", waits for "
-        lines["newest"] = f"{newest['id']} {newest['status']}{waits}{wait_line(wait) if wait else ''}"
+        parts = [f"{newest['id']} {newest['status']}"]
+        if newest["waits"]:
+            parts.append(f"waits for {line}" if (line := wait_line(newest)) else _waits(newest["waits"]))
+        lines["newest"] = ", ".join(parts)
     if job["open_steps"]:
         lines["open_steps"] = _open_steps(job)
     if job["progress"] is not None:
@@ -108,10 +122,10 @@ def pause_lines(pauses: Sequence[Mapping[str, Any]]) -> list[Drawn]:
     return [pause_line(pause, f"since {instant(pause['paused_at'])}") for pause in pauses]
 
 
-def _waits(job: Mapping[str, Any]) -> str:
+def _blocked_by(job: Mapping[str, Any]) -> str:
     """What keeps a waiting job back; of a chain, what its handler waits for."""
-    wait = job["waits_for"]
-    return ", ".join(wait_line(wait) if code == "waiting" and wait else str(code) for code in job["blocked_by"])
+    waits = job["waits"]
+    return ", ".join(_waits(waits) if waits and code == "waiting" else str(code) for code in job["blocked_by"])
 
 
 def queue_table(queue: Mapping[str, Any]) -> list[Drawn]:
@@ -124,7 +138,7 @@ def queue_table(queue: Mapping[str, Any]) -> list[Drawn]:
             job["priority"],
             job["resource"],
             instant(job["created_at"]),
-            _waits(job),
+            _blocked_by(job),
         )
         for number, job in enumerate(queue["items"], 1)
     ]

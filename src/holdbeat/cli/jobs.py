@@ -93,7 +93,7 @@ def _newest(backend: Backend, job: Mapping[str, Any]) -> dict[str, Any]:
     reasons: Sequence[Any] = backend.explain_job(job["id"])["reasons"]
     following = job["continued_by"] or job["retried_by"]
     newest = backend.get_job(next((each["job_id"] for each in reasons if each["code"] == "newest"), following))
-    return {name: newest[name] for name in ("id", "status", "waits_for")}
+    return {name: newest[name] for name in ("id", "status", "waits")}
 
 
 @click.command(

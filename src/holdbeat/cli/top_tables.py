@@ -140,8 +140,8 @@ def _bar(job: Mapping[str, Any]) -> str:
 
 
 def _reason(job: Mapping[str, Any], now: datetime) -> str:
-    if job["waits_for"] is not None and job["waits_for"]["kind"] != "sleep":
-        return wait_line(job["waits_for"])
+    if waits := wait_line(job):
+        return waits
     if job["not_before"] and from_iso(job["not_before"]) > now:
         return f"starts {until(job['not_before'], now)}"
     return ", ".join(code.replace("_", " ") for code in job["blocked_by"])

@@ -94,8 +94,8 @@ class JobMethods:
         """Lists the steps that a job's chain has kept, in order; long values are cut."""
 
     @calls("GET", "/api/questions")
-    def list_questions(self) -> Items[Question]:
-        """Lists the questions that handlers ask and nobody has answered, the oldest first; at most 500."""
+    def list_questions(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Question]:
+        """Lists the questions that handlers ask and nobody has answered, the oldest first."""
 
     @calls("POST", "/api/questions/{question_id}/answer")
     def answer_question(self, question_id: str, answer: Any) -> Question:

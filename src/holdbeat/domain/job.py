@@ -247,10 +247,16 @@ class Job:
         return self.retried_by if self.status is JobStatus.CONTINUED else None
 
     @property
-    def waits_for(self) -> dict[str, Any] | None:
-        """The first of the waits of the chain."""
+    def current_waits(self) -> list[dict[str, Any]]:
+        """What the chain waits for now, in parallel."""
         is_waiting = self.status is JobStatus.QUEUED and self.hold in (Hold.DELAYED, Hold.WAITING)
-        return self.waits[0] if self.waits and is_waiting else None
+        return self.waits or [] if is_waiting else []
+
+    @property
+    def waits_for(self) -> dict[str, Any] | None:
+        """The first of what the chain waits for now."""
+        waits = self.current_waits
+        return waits[0] if waits else None
 
 
 @dataclass(slots=True)

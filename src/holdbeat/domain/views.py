@@ -91,6 +91,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "continued_by": job.continued_by,
         "root_id": job.chain_id,
         "waits_for": job.waits_for,
+        "waits": job.current_waits,
         "after": [_edge_json(edge) for edge in job.after],
         "on_upstream": job.on_upstream,
         "parent_id": job.parent_id,

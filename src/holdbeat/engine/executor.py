@@ -89,7 +89,7 @@ class Executor:
         try:
             if job is not None and job.on_upstream is not None:
                 entries = await self._reports.store.read(upstream_results, job.chain_id)
-                context.upstream = Upstreams(entries)
+                context.upstream = Upstreams(entries, job.on_upstream)
             outcome = await handler.run(context, work.params, stop)
         except Exception as error:  # a handler never raises; if one does, that is its own problem
             log.exception("the handler of %s broke", work.type)

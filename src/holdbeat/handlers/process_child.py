@@ -77,6 +77,7 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
     if init["deadline"] is not None:
         # What counts is the time left by the worker's clock, also if the wall clock jumped on the way.
         deadline = min(datetime.fromisoformat(init["deadline"]), SystemClock().now() + seconds(init["remaining_s"]))
+    job = None if init["job"] is None else job_of(init["job"])
     ctx = Context(
         run_id=init["run_id"],
         type=init["type"],
@@ -84,11 +85,11 @@ def _run(init: dict[str, Any], pipe: _Pipe, stopper: _Stopper) -> Any:
         slots=init["slots"],
         reports=pipe,
         stop=stopper.stop,
-        job=None if init["job"] is None else job_of(init["job"]),
+        job=job,
         deadline=deadline,
-        keeper=None if init["job"] is None else pipe,
+        keeper=None if job is None else pipe,
         suspend_s=init["suspend_s"],
-        upstream=Upstreams(init["upstream"]),
+        upstream=Upstreams(init["upstream"], None if job is None else job.on_upstream),
     )
     _log_to(pipe, init["log_level"])
     try:

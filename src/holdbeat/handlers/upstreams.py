@@ -5,21 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from holdbeat.domain.dependencies import OnUpstream
+from holdbeat.domain.errors import Conflict
+
 
 class Upstreams(Mapping[str, Any]):
     """The results of what the job depends on, by the names that `after` gave them; without a name, by their ids.
 
-    The result of a group is the list of its members' results. What did not complete has the result None, and `status`
-    says how it ended.
+    The result of a group is the list of its members' results. With `on_upstream="run"` what did not complete has the
+    result None, and `status` says how it ended. Otherwise that raises: only a retry by hand runs in spite of it.
     """
 
-    def __init__(self, entries: Sequence[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, entries: Sequence[Mapping[str, Any]] = (), on_upstream: str | None = None) -> None:
         """`entries` are as `upstream_results` of the store reads them."""
         self.entries = entries
+        self._on_upstream = on_upstream
         self._by_name = {str(entry["name"] or entry["id"]): entry for entry in entries}
 
     def __getitem__(self, name: str) -> Any:
-        return self._entry(name)["result"]
+        entry = self._entry(name)
+        if entry["status"] != "COMPLETED" and self._on_upstream != OnUpstream.RUN:
+            raise Conflict(
+                f"The upstream {name!r} ({entry['id']}) has no result: it was {entry['status']}. Retry it, and this "
+                "job once it has completed. To run whatever happened, submit with on_upstream='run'.",
+                code="upstream_not_completed",
+            )
+        return entry["result"]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_name)

@@ -8,7 +8,7 @@ from holdbeat.domain.job import Job
 from holdbeat.domain.params import dumps
 from holdbeat.domain.steps import OpenStep, Step
 from holdbeat.domain.views import form, question_json
-from holdbeat.operations.checks import id_of
+from holdbeat.operations.checks import id_of, page_json
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas import durable as schemas
 from holdbeat.schemas.durable import GraphEdge, GraphNode
@@ -31,9 +31,11 @@ def list_steps(tx: Transaction, context: OperationContext, job_id: str) -> Any:
 
 
 @reads
-def list_questions(tx: Transaction, context: OperationContext) -> Any:
-    """List the questions of handlers that are not answered yet, the oldest first; at most 500."""
-    return {"items": [question_json(question) for question in open_questions(tx)]}
+def list_questions(
+    tx: Transaction, context: OperationContext, *, limit: int | None = None, cursor: str | None = None
+) -> Any:
+    """List the questions of handlers that are not answered yet, the oldest first."""
+    return page_json(open_questions(tx, limit=limit, cursor=cursor), question_json)
 
 
 @writes

@@ -214,6 +214,9 @@ class Job(TypedDict):
     waits_for: Annotated[
         JsonObject | None, Keywords(description="what its chain waits for now: its kind, and until when")
     ]
+    waits: Annotated[
+        list[JsonObject], Keywords(description="all that its chain waits for now, in parallel; waits_for is the first")
+    ]
     after: Annotated[list[Upstream], Keywords(description="what its chain depends on")]
     on_upstream: OnUpstream | None
     parent_id: Annotated[Id | None, Keywords(description="the first job of the chain whose handler made it")]

@@ -23,7 +23,7 @@ from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.jobs import load_job, load_jobs
 from holdbeat.store.reads.list_jobs import list_groups, list_jobs
 from holdbeat.store.reads.names import titles_of
-from holdbeat.store.reads.pagination import Page
+from holdbeat.store.reads.pagination import LIMIT_MAX, Page
 from holdbeat.store.reads.questions import open_questions
 from holdbeat.store.running.reservations import list_reservations, waiting_line
 from holdbeat.store.running.run_output import list_artifacts
@@ -34,7 +34,7 @@ from holdbeat.web.charts import member_bars, step_bars
 from holdbeat.web.event_sentences import sentences
 from holdbeat.web.forms import offered_types
 from holdbeat.web.graph import DRAWN_MAX, drawn_graph
-from holdbeat.web.queue import wait_text
+from holdbeat.web.queue import wait_text, waits_for_others
 from holdbeat.web.rendering import ids_told
 from holdbeat.web.request import LONGEST, Ask
 
@@ -97,12 +97,13 @@ def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "title": view["title"],
         "job": view,
         "chain": [job_json(job) for job in jobs],
+        "waits": {job.id: wait_text(waits) for job in jobs if waits_for_others(waits := job.current_waits)},
         "explanation": explanation,
         "titles": told_titles(tx, explanation),
         # What the sentence on top says already is not said again.
         "more": [reason for reason in explanation["reasons"][1:] if reason["detail"] not in explanation["summary"]],
         "steps": step_bars(list_steps(tx, job.chain_id)),
-        "questions": [question_json(question) for question in open_questions(tx, job.chain_id)],
+        "questions": [question_json(question) for question in open_questions(tx, job.chain_id, limit=LIMIT_MAX).items],
         "children": [job_json(child) for child in children.items],
         "are_children_cut": children.next_cursor is not None,
         "graph": drawn_graph(graph_of(tx, job.id, DRAWN_MAX)),
@@ -161,7 +162,7 @@ def read_group(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "title": group.name or "Group",
         "then": then[0] if then else None,
         "attempts": {n: sum(job["status"] != "CONTINUED" for job in chain) for n, chain in chains.items()},
-        "waits": {n: wait_text(chain[-1]["waits_for"]) for n, chain in chains.items() if chain[-1]["waits_for"]},
+        "waits": {n: wait_text(chain[-1]["waits"]) for n, chain in chains.items() if chain[-1]["waits"]},
         "group": {**group_json(group, []), "is_terminal": group.status.is_terminal},
         "chains": chains,
         "bars": member_bars({sequence: chain[-1]["run"] for sequence, chain in chains.items()}, tx.now),

@@ -21,7 +21,7 @@ from holdbeat.store.reads.jobs import has_jobs, load_jobs
 from holdbeat.store.reads.lease_holders import leases_held, occupants
 from holdbeat.store.reads.list_jobs import list_runs
 from holdbeat.store.reads.needs_attention import next_schedules
-from holdbeat.store.reads.questions import open_questions
+from holdbeat.store.reads.questions import count_open_questions, open_questions
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.timeline import MINUTE, Minute, Span, minutes_since, spans_since
 from holdbeat.store.reads.waits import wait_counts
@@ -62,6 +62,11 @@ def last_hour(tx: Transaction, store: PersistenceAdapter) -> list[Minute]:
     return minutes
 
 
+def read_questions(tx: Transaction, ask: Ask) -> dict[str, Any]:
+    page = open_questions(tx, cursor=ask.text("cursor"))
+    return {"questions": [question_json(question) for question in page.items], "next_cursor": page.next_cursor}
+
+
 def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
     minutes = last_hour(tx, ask.service.store)
     minutes_with_data = charts.from_first_data(minutes)
@@ -83,7 +88,7 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
     ended = {outcome: sum(minute.ended.get(outcome, 0) for minute in minutes) for outcome in charts.OUTCOMES}
     oldest = [resource["oldest_wait_s"] for resource in resources if resource["oldest_wait_s"] is not None]
     workers = live_workers(tx)
-    questions = open_questions(tx)
+    questions = open_questions(tx, limit=QUESTIONS_SHOWN)
     leases = leases_held(tx)
     used_by = {worker.id: sum(n for (holder, _), n in leases.items() if holder == worker.id) for worker in workers}
     for resource in resources:
@@ -97,8 +102,8 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         failure["title"] = titles.get(failure["job_id"]) or failure["type"]
     return {
         "line": line,
-        "questions": [question_json(question) for question in questions[:QUESTIONS_SHOWN]],
-        "questions_open": len(questions),
+        "questions": [question_json(question) for question in questions.items],
+        "questions_open": count_open_questions(tx) if questions.next_cursor else len(questions.items),
         "in_line": in_line,
         "resources": [resource for resource in resources if not _is_idle(resource)],
         "idle": [resource for resource in resources if _is_idle(resource)],

@@ -54,6 +54,7 @@ class Page:
 
 PAGES = (
     Page("/", "overview.html", "Overview", "overview", overview.read_overview),
+    Page("/ui/questions", "open_questions.html", "Questions", "overview", overview.read_questions),
     Page("/ui/queue", "queue.html", "Queue", "queue", queue.read_queue),
     Page("/ui/timeline", "timeline.html", "Timeline", "timeline", overview.read_timeline),
     Page("/ui/jobs", "jobs.html", "Jobs", "jobs", jobs.read_jobs),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,7 +11,7 @@ from holdbeat.domain.estimate import Ahead, Execution, estimated_start
 from holdbeat.domain.job import Job
 from holdbeat.domain.views import job_json, reservation_json
 from holdbeat.domain.waits import WaitKind
-from holdbeat.observe.wording import REASONS
+from holdbeat.observe.wording import REASONS, listed
 from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
@@ -31,6 +32,10 @@ WAITS = {
     WaitKind.SIGNAL: "waits for the signal {}",
     WaitKind.CHILD: "waits for the end of its child",
     WaitKind.QUESTION: "waits for somebody's answer",
+}
+_SEVERAL = {
+    WaitKind.CHILD: "waits for the end of {} children",
+    WaitKind.QUESTION: "waits for {} answers",
 }
 _UNKNOWN = frozenset(
     {
@@ -74,8 +79,8 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
 
 
 def _row(entry: QueueEntry, starts_at: datetime | None, state: Blockers) -> dict[str, Any]:
-    wait = entry.job.waits_for
-    if wait is not None and wait["kind"] == WaitKind.SLEEP:
+    waits = entry.job.current_waits
+    if waits and not waits_for_others(waits):
         starts_at = entry.job.not_before
     return {
         "job": job_json(entry.job),
@@ -84,15 +89,24 @@ def _row(entry: QueueEntry, starts_at: datetime | None, state: Blockers) -> dict
     }
 
 
-def wait_text(wait: Mapping[str, Any]) -> str:
-    """What the handler of a chain waits for."""
-    return WAITS[wait["kind"]].format(wait.get("name", ""))
+def waits_for_others(waits: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the handler of a chain does not only sleep."""
+    return any(wait["kind"] != WaitKind.SLEEP for wait in waits)
+
+
+def wait_text(waits: Sequence[Mapping[str, Any]]) -> str:
+    """What the handler of a chain waits for, in parallel."""
+    counts = Counter((wait["kind"], wait.get("name", "")) for wait in waits)
+    return listed(
+        _SEVERAL[kind].format(count) if count > 1 and kind in _SEVERAL else WAITS[kind].format(name)
+        for (kind, name), count in counts.items()
+    )
 
 
 def _words(job: Job, code: Blocker, state: Blockers) -> str:
     """The blocker of a job in words, with the limit or the wait of its handler."""
-    if code is Blocker.WAITING and job.waits_for is not None:
-        return wait_text(job.waits_for)
+    if code is Blocker.WAITING and job.current_waits:
+        return wait_text(job.current_waits)
     name = state.limit_of(job, code)
     return f"{REASONS[code]} (limit {name})" if name else REASONS[code]
 

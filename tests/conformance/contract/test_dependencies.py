@@ -19,7 +19,7 @@ from holdbeat.domain.submission import Submission
 from holdbeat.domain.waits import Wait, WaitKind, counted_waits
 from holdbeat.observe.explain import explain_job
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.jobs.manual_retry import retry_job
+from holdbeat.store.jobs.manual_retry import rerun_job, retry_job
 from holdbeat.store.jobs.submit import submit, submit_group
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.reads.graph import graph_of
@@ -28,6 +28,7 @@ from holdbeat.store.reads.upstreams import upstream_results
 from holdbeat.store.reads.waits import wait_counts
 from holdbeat.store.recovery.prune import prune
 from holdbeat.store.running.settle import settle
+from holdbeat.store.transaction import Transaction
 from tests.conformance.acts import (
     OpenStore,
     cancel,
@@ -298,6 +299,29 @@ def test_a_manual_retry_waits_for_what_its_chain_still_depends_on(store: Persist
     complete(store, claims[good.id], "good")
     assert look(store, retry.id).hold is Hold.READY
     assert [entry["result"] for entry in store.read_sync(upstream_results, retry.chain_id)] == ["good", None]
+
+
+@pytest.mark.rule("DEP-02", "DEP-03")
+@pytest.mark.parametrize("again", [retry_job, rerun_job])
+def test_a_retry_by_hand_reads_the_result_of_an_upstream_that_was_retried_by_hand(
+    store: PersistenceAdapter, again: Callable[[Transaction, str], Job]
+) -> None:
+    upstream = send(store, {})[0]
+    dependent = send_after(store, upstream.id)
+    fail(store, claims_by_job(store)[upstream.id])
+    second = store.write_sync(again, upstream.id)
+    fail(store, claims_by_job(store)[second.id])
+    third = store.write_sync(again, second.id)
+    settle_as(store, claims_by_job(store)[third.id], Outcome.continued((Wait(WaitKind.SLEEP, "$sleep", None, 0),)))
+    retry = store.write_sync(retry_job, dependent.id)
+    assert [(entry["status"], entry["result"]) for entry in store.read_sync(upstream_results, retry.chain_id)] == [
+        ("FAILED", None)
+    ]
+    claims = {job_of_claim(taken).chain_id: taken for taken in claims_by_job(store).values()}
+    complete(store, claims[third.chain_id], "mended")
+    assert store.read_sync(upstream_results, retry.chain_id) == [
+        {"name": None, "id": upstream.id, "status": "COMPLETED", "result": "mended"}
+    ]
 
 
 @pytest.mark.rule("DEP-01")

@@ -18,7 +18,7 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.questions import Asked, answer_question, ask_question
 from holdbeat.store.durable.steps import LeaseGone
 from holdbeat.store.reads.chains import tip_of
-from holdbeat.store.reads.questions import open_questions
+from holdbeat.store.reads.questions import count_open_questions, open_questions
 from holdbeat.store.recovery.prune import prune
 from holdbeat.store.running.settle import settle
 from tests.conformance.acts import (
@@ -62,14 +62,14 @@ def test_a_question_is_asked_once_in_a_chain_and_the_handler_goes_on_with_the_an
     following = look(store, store.read_sync(tip_of, job.id))
     assert following.waits_for == {"kind": "question", "until": None, "question_id": question_id}
     assert "Send it?" in store.read_sync(explain_job, following.id)["summary"]
-    listed = store.read_sync(open_questions)
+    listed = store.read_sync(open_questions).items
     assert [(item.id, item.root_id, item.title, item.choices) for item in listed] == [
         (question_id, job.id, "the mail", ["yes", "no"])
     ]
     answered = store.write_sync(answer_question, question_id, "yes", "ann")
     assert (answered.answer, answered.answered_by) == ("yes", "ann")
     assert look(store, following.id).hold is Hold.READY
-    assert store.read_sync(open_questions) == []
+    assert store.read_sync(open_questions).items == []
     standing = store.write_sync(ask_question, asked(claim_one(store), choices=["yes", "no"]))
     assert standing == {"id": question_id, "is_answered": True, "answer": "yes"}
 
@@ -89,7 +89,7 @@ def test_answers_that_do_not_fit_come_twice_or_too_late_are_refused(store: Persi
     with pytest.raises(Conflict, match="answered already by ann"):
         store.write_sync(answer_question, number, 4)
     cancel(store, job.id)
-    assert store.read_sync(open_questions) == []
+    assert store.read_sync(open_questions).items == []
     with pytest.raises(Conflict, match="has ended"):
         store.write_sync(answer_question, choice, "yes")
     complete(store, taken)
@@ -129,6 +129,27 @@ def test_of_two_that_answer_at_once_one_is_refused(store: PersistenceAdapter, op
     acts = [partial(each.write_sync, answer_question, question_id, n) for n, each in enumerate((store, other))]
     results = together(acts)
     assert sum(isinstance(result, Conflict) for result in results) == 1
+
+
+@pytest.mark.rule("WAIT-05", "API-03")
+def test_every_open_question_is_on_one_page_of_the_list(store: PersistenceAdapter, clock: ManualClock) -> None:
+    enqueue_one(store)
+    taken = claim_one(store)
+    asked_ids = []
+    for number in range(9):
+        asked_ids.append(ask(store, taken, f"Send {number}?", key=f"$ask:{number}"))
+        clock.advance(0.001 if number % 2 else 0)
+    assert store.read_sync(count_open_questions) == 9
+    page = store.read_sync(open_questions, limit=3)
+    listed = [question.id for question in page.items]
+    for answered_meanwhile in (0, 2, 3):
+        store.write_sync(answer_question, asked_ids[answered_meanwhile], "yes")
+    while page.next_cursor is not None:
+        page = store.read_sync(open_questions, limit=3, cursor=page.next_cursor)
+        listed += [question.id for question in page.items]
+    assert listed == asked_ids[:3] + asked_ids[4:]
+    with pytest.raises(Invalid, match="cursor"):
+        store.read_sync(open_questions, cursor="changed")
 
 
 @pytest.mark.rule("WAIT-05", "QUE-07")

@@ -11,9 +11,11 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
+from holdbeat.domain.steps import numbered
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.steps import LeaseGone, StepEntry, keep_step, kept_values, list_steps
-from holdbeat.store.jobs.manual_retry import retry_job
+from holdbeat.store.jobs.manual_retry import rerun_job, retry_job
+from holdbeat.store.reads.chains import last_step
 from holdbeat.store.recovery.prune import prune
 from tests.conformance.acts import (
     cancel,
@@ -56,6 +58,28 @@ def test_a_kept_step_is_known_to_the_automatic_retry_and_to_the_manual_one(store
     fail(store, again)
     manual = store.write_sync(retry_job, job_of_claim(again).id)
     assert (manual.root_id, look(store, manual.id).chain_id) == (first.id, first.id)
+
+
+@pytest.mark.rule("STEP-02", "STEP-05", "STEP-06")
+def test_steps_of_one_millisecond_are_in_the_order_of_their_runs_and_of_the_uses_of_a_name(
+    store: PersistenceAdapter,
+) -> None:
+    job = enqueue_one(store, retry_policy=AT_ONCE)
+    pages = [numbered("page", number) for number in range(1, 13)]
+    taken = claim_one(store)
+    for name in [*pages, "sum"]:
+        keep(store, taken, name)
+    fail(store, taken)
+    taken = claim_one(store)
+    assert taken.lease.acquired_at == job.created_at, "the clock stands"
+    keep(store, taken, "add")
+    names = [step.name for step in store.read_sync(list_steps, job.id)]
+    assert [name for name in names if name.startswith("page")] == pages
+    assert names[-1] == "add" == store.read_sync(last_step, job.id)[0]  # type: ignore[index]
+    fail(store, taken)
+    complete(store, claim_one(store))
+    rerun = store.write_sync(rerun_job, job.id, "page#2")
+    assert set(store.read_sync(kept_values, rerun.id)) - {"sum"} == {"page"}
 
 
 @pytest.mark.rule("STEP-03")

@@ -16,6 +16,7 @@ from holdbeat.domain.job import Hold, Job, NewJob, RetryPolicy
 from holdbeat.domain.lease import Claim
 from holdbeat.domain.params import dumps
 from holdbeat.domain.run import Outcome
+from holdbeat.domain.views import job_json
 from holdbeat.domain.waits import Wait, WaitKind
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.durable.signals import SignalWait, give_up_waiting, look_for_signal, send_signal
@@ -88,11 +89,29 @@ def test_a_run_that_sleeps_ends_continued_and_the_next_job_stands_in_its_place(
     assert following.not_before == clock.now() + timedelta(seconds=60)
     assert following.waits_for is not None
     assert following.waits_for["kind"] == "sleep"
+    assert following.current_waits == [following.waits_for]
     assert (count(store, "leases"), count(store, "deliveries")) == (0, 0)
     assert store.read_sync(job_counts)["CONTINUED"] == 1
     assert store.read_sync(job_counts)["COMPLETED"] == 0
     clock.advance(61)
     assert job_of_claim(claim_one(store)).id == following.id
+
+
+@pytest.mark.rule("WAIT-01", "DEC-006")
+def test_a_job_in_json_has_all_that_its_chain_waits_for_in_parallel(store: PersistenceAdapter) -> None:
+    first = enqueue_one(store)
+    outcomes = [waiting("ann"), waiting("bob", timeout_s=60), sleeping(90)]
+    settle_as(store, claim_one(store), Outcome.continued(tuple(wait for each in outcomes for wait in each.waits)))
+    view = job_json(tip(store, first.id))
+    assert [(wait["kind"], wait.get("name")) for wait in view["waits"]] == [
+        ("signal", "ann"),
+        ("signal", "bob"),
+        ("sleep", None),
+    ]
+    assert view["waits_for"] == view["waits"][0]
+    signal(store, first.id, "bob")
+    view = job_json(tip(store, first.id))
+    assert (view["waits"], view["waits_for"]) == ([], None)
 
 
 @pytest.mark.rule("WAIT-02")

@@ -68,6 +68,18 @@ def test_a_store_that_is_opened_during_a_restore_is_not_overwritten(tmp_path: Pa
     again.close()
 
 
+@pytest.mark.rule("OPS-02", "LEASE-03")
+def test_fences_after_a_restore_are_greater_than_those_given_out_since_the_backup(tmp_path: Path, copy: str) -> None:
+    """What handlers write to has seen the later fences, and would refuse the restored jobs."""
+    source = opened(tmp_path / "source.db")
+    given_out = max(taken.lease.fence for taken in claim_all(source))
+    source.close()
+    restore(copy, str(tmp_path / "holdbeat.db"), now=NOW)
+    restored = opened(tmp_path / "holdbeat.db")
+    assert min(taken.lease.fence for taken in claim_all(restored)) > given_out
+    restored.close()
+
+
 @pytest.mark.rule("OPS-02")
 def test_a_process_that_opened_a_file_just_before_another_took_its_name_does_not_use_it(tmp_path: Path) -> None:
     path = tmp_path / "holdbeat.db"

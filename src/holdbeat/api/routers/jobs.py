@@ -160,7 +160,7 @@ job_routes.operation(
 )  # fmt: skip
 job_routes.operation("POST", "/api/jobs/{id}/move", jobs.move_job, body=MoveRequest, answers={200: Job}, refuses=(409,))
 job_routes.operation("GET", "/api/jobs/{id}/steps", durable.list_steps, answers={200: Items[Step]})
-job_routes.operation("GET", "/api/questions", durable.list_questions, answers={200: Items[Question]})
+job_routes.operation("GET", "/api/questions", durable.list_questions, answers={200: Page[Question]})
 job_routes.operation(
     "POST", "/api/questions/{id}/answer", durable.answer_question, body=AnswerRequest, answers={200: Question},
     refuses=(409,),

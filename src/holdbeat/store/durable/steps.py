@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from holdbeat.domain.errors import Conflict, NotFound
 from holdbeat.domain.params import dumps
 from holdbeat.domain.steps import Step
+from holdbeat.store.reads.chains import STEP_ORDER
 from holdbeat.store.transaction import Row, Transaction
 from holdbeat.store.work import CoalescedInsert
 
@@ -128,10 +129,10 @@ def kept_values(tx: Transaction, root_id: str) -> dict[str, str]:
 
 
 def list_steps(tx: Transaction, root_id: str) -> list[Step]:
-    """The steps of a chain in the order in which they were kept."""
+    """The steps of a chain in the order in which they were kept (STEP_ORDER)."""
     rows = tx.rows(
         "SELECT name, value, size, started_at, duration_s, run_id FROM steps WHERE root_id = :id "
-        "AND name NOT LIKE '$%' ORDER BY kept_at, started_at, name",
+        f"AND name NOT LIKE '$%' ORDER BY {', '.join(STEP_ORDER)}",
         id=root_id,
     )
     return [Step(row[0], json.loads(row[1]), row[2], tx.instant(row[3]), row[4], row[5]) for row in rows]
@@ -156,7 +157,7 @@ def drop_steps(tx: Transaction, root_id: str, from_step: str | None = None) -> N
 
 def split_steps(tx: Transaction, root_id: str, from_step: str | None) -> tuple[list[str], list[str]]:
     """The names of the kept steps of a chain before one, and from it on; all are in the second list without one."""
-    names = tx.column("SELECT name FROM steps WHERE root_id = :id ORDER BY kept_at, started_at, name", id=root_id)
+    names = tx.column(f"SELECT name FROM steps WHERE root_id = :id ORDER BY {', '.join(STEP_ORDER)}", id=root_id)
     if from_step is None:
         return [], names
     if from_step not in names:

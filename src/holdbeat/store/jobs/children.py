@@ -10,7 +10,7 @@ from holdbeat.domain.errors import Invalid
 from holdbeat.domain.submission import Submission
 from holdbeat.store.durable.steps import ChainCall, keep_outcome, lease_gone, lock_lease, outcome_of
 from holdbeat.store.jobs.submit import submit
-from holdbeat.store.reads.children import child_standing
+from holdbeat.store.reads.chains import roots_of
 from holdbeat.store.transaction import Transaction
 
 
@@ -54,54 +54,67 @@ def make_child(tx: Transaction, call: ChildCall) -> str:
     return child_id
 
 
+_UPSTREAMS = (
+    "WITH RECURSIVE upstream(id) AS (SELECT upstream_id FROM dependencies WHERE job_id = :child_id AND met_at IS NULL "
+    "UNION SELECT coalesce(d.upstream_id, member.id, earlier.id, awaited.value ->> 'job_id') FROM upstream "
+    "LEFT JOIN dependencies d ON d.job_id = upstream.id AND d.met_at IS NULL "
+    # A group waits for its members,
+    "LEFT JOIN jobs member ON member.group_id = upstream.id "
+    # a member of a sequential group for the one before it,
+    "LEFT JOIN jobs own ON own.id = upstream.id "
+    "LEFT JOIN job_groups g ON g.id = own.group_id AND g.mode = 'sequential' "
+    "LEFT JOIN jobs earlier ON earlier.group_id = g.id AND earlier.sequence = own.sequence - 1 "
+    # and a handler for the children of its `ctx.run`, as long as its chain has not ended.
+    "LEFT JOIN steps awaited ON awaited.root_id = coalesce(own.root_id, own.id) AND awaited.name LIKE '$child:%' "
+    "AND CAST(awaited.value ->> 'is_awaited' AS text) IN ('true', '1') "
+    "AND (own.status IN ('QUEUED', 'RUNNING') OR EXISTS (SELECT 1 FROM jobs tip WHERE tip.root_id IS NOT NULL "
+    "AND tip.root_id = coalesce(own.root_id, own.id) AND tip.status IN ('QUEUED', 'RUNNING'))) "
+    "WHERE coalesce(d.upstream_id, member.id, earlier.id, awaited.value ->> 'job_id') IS NOT NULL)"
+)
+"""What must end before a child can start."""
+
+
 def _refuse_circle(tx: Transaction, child_id: str, root_id: str) -> None:
-    """Refuses a child that can only start when a chain or group has ended that waits for the child."""
+    """Refuses a child that can only start when a chain has ended that waits for the child."""
     waiting = _waiting_for(tx, root_id)
-    circle = tx.rows(
-        "WITH RECURSIVE upstream(id) AS (SELECT upstream_id FROM dependencies WHERE job_id = :child_id "
-        # A group waits for its members.
-        "UNION SELECT coalesce(d.upstream_id, member.id) FROM upstream LEFT JOIN dependencies d "
-        "ON d.job_id = upstream.id LEFT JOIN jobs member ON member.group_id = upstream.id "
-        "WHERE d.upstream_id IS NOT NULL OR member.id IS NOT NULL) "
-        "SELECT id FROM upstream WHERE id IN :waiting",
-        child_id=child_id,
-        waiting=list(waiting),
-    )
+    sql = f"{_UPSTREAMS} SELECT id FROM upstream WHERE id IN :waiting"
+    circle = tx.rows(sql, child_id=child_id, waiting=list(waiting))
     if circle:
         raise Invalid(
-            f"The child would wait for the end of {waiting[circle[0][0]]} that waits for it. Leave that out of after, "
-            "or submit it with ctx.enqueue.",
+            f"The child would wait for the end of {waiting[circle[0][0]]} that waits for it, because of what it names "
+            "in after. Leave that out, or submit it with ctx.enqueue.",
             code="circle",
             field="after",
         )
 
 
 def _waiting_for(tx: Transaction, root_id: str) -> dict[str, str]:
-    """What cannot end before this chain, in words by id: itself, its group, later members of a sequential one, the
-    parent that waits for it in `ctx.run`, and so on upwards."""
+    """The chains that cannot end before this one, in words by id: itself, the parent that waits for it in `ctx.run`,
+    and so on upwards."""
     waiting: dict[str, str] = {}
     chain: str | None = root_id
-    whose = ""
     while chain is not None:
-        waiting[chain] = f"the job{whose}"
-        rows = tx.rows(
-            "SELECT g.id, later.id FROM jobs j JOIN job_groups g ON g.id = j.group_id "
-            "LEFT JOIN jobs later ON later.group_id = g.id AND g.mode = 'sequential' AND later.sequence > j.sequence "
-            "WHERE j.id = :id",
-            id=chain,
-        )
-        for group_id, later_id in rows:
-            waiting |= {group_id: f"the group of the job{whose}"}
-            if later_id is not None:
-                waiting[later_id] = f"a later member of the group of the job{whose}"
-        chain, whose = _awaiting_parent(tx, chain), " above"
+        heads = _unfinished_heads(tx, chain)
+        waiting |= dict.fromkeys(heads, "a job above" if waiting else "the job")
+        # Nobody waits for a manual retry of a child.
+        chain = _awaiting_parent(tx, chain) if chain in heads else None
     return waiting
 
 
+def _unfinished_heads(tx: Transaction, root_id: str) -> set[str]:
+    """The first job of an unfinished chain, and of its unfinished manual retries, which keep its steps."""
+    unfinished = tx.column(
+        "SELECT id FROM jobs WHERE id = :id AND status IN ('QUEUED', 'RUNNING') UNION ALL SELECT id FROM jobs "
+        "WHERE root_id = :id AND root_id IS NOT NULL AND status IN ('QUEUED', 'RUNNING')",
+        id=root_id,
+    )
+    return set(roots_of(tx, unfinished).values())
+
+
 def _awaiting_parent(tx: Transaction, child_id: str) -> str | None:
-    """The parent whose handler has made this child in order to wait for it, and is not over."""
+    """The parent whose handler has made this child in order to wait for it."""
     parent_id = tx.column("SELECT parent_id FROM jobs WHERE id = :id", id=child_id)[0]
-    if parent_id is None or child_standing(tx, [parent_id])[parent_id]["is_over"]:
+    if parent_id is None:
         return None
     outcomes = tx.column("SELECT value FROM steps WHERE root_id = :id AND name LIKE '$child:%'", id=parent_id)
     is_awaited = any(json.loads(text) == {"job_id": child_id, "is_awaited": True} for text in outcomes)

@@ -62,6 +62,22 @@ def roots_of(tx: Transaction, job_ids: Sequence[str]) -> dict[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
+def completed_retries(tx: Transaction, root_ids: Sequence[str]) -> dict[str, str]:
+    """For each of these first jobs the newest job that completed among its chain, its manual retries and its reruns."""
+    if not root_ids:
+        return {}
+    rows = tx.rows(
+        "WITH RECURSIVE family(root, id, retried_by) AS ("
+        " SELECT id, id, retried_by FROM jobs WHERE id IN :ids"
+        " UNION SELECT family.root, j.id, j.retried_by FROM family JOIN jobs j"
+        " ON j.id = family.retried_by OR (j.retry_of = family.id AND j.retry_kind = 'manual'))"
+        " SELECT family.root, max(family.id) FROM family JOIN jobs j ON j.id = family.id"
+        " WHERE j.status = 'COMPLETED' GROUP BY family.root",
+        ids=list(root_ids),
+    )
+    return {row[0]: row[1] for row in rows}
+
+
 def original_params(tx: Transaction, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """For each of these jobs the params of the first of its chain; a retry's own may have been changed."""
     if not job_ids:
@@ -129,11 +145,19 @@ def status_and_delay(tx: Transaction, job_id: str) -> tuple[str, datetime | None
     return None if row is None else (row[0], tx.time(row[1]))
 
 
+STEP_ORDER = ("kept_at", "started_at", "run_id", "length(name)", "name")
+"""The order in which the steps of a chain were kept, as far as the rows tell it.
+
+Within one millisecond the ids of runs tell which run was first, and of the uses of one name (`page`, `page#2`,
+`page#10`) the shorter one was first. Nothing tells the order of different names.
+"""
+
+
 def last_step(tx: Transaction, root_id: str) -> tuple[str, datetime] | None:
     """The name of the last step that a chain has kept, and when; None if it has kept none."""
     row = tx.one(
         "SELECT name, kept_at FROM steps WHERE root_id = :id AND name NOT LIKE '$%' "
-        "ORDER BY kept_at DESC, started_at DESC, name DESC LIMIT 1",
+        f"ORDER BY {', '.join(f'{part} DESC' for part in STEP_ORDER)} LIMIT 1",
         id=root_id,
     )
     return None if row is None else (row[0], tx.instant(row[1]))

@@ -64,7 +64,7 @@ def estimate_start(tx: Transaction, job: Job, blockers: Blockers | None = None) 
     """
     if job.status is not JobStatus.QUEUED or job.hold in (Hold.GATED, Hold.OVERLAPPED, Hold.WAITING, Hold.BLOCKED):
         return None
-    if any(wait["kind"] != WaitKind.SLEEP for wait in job.waits or ()) and job.waits_for is not None:
+    if any(wait["kind"] != WaitKind.SLEEP for wait in job.current_waits):
         return None
     state = blockers or Blockers(tx)
     if {Blocker.PAUSED, Blocker.NO_WORKER} & set(state.of(job)):

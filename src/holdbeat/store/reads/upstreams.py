@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdbeat.domain.dependencies import Edge
-from holdbeat.store.reads.chains import tips_by_root
+from holdbeat.store.reads.chains import completed_retries, tips_by_root
 from holdbeat.store.transaction import Transaction
 
 
@@ -24,24 +24,29 @@ def edges_of(tx: Transaction, chain_ids: Sequence[str]) -> dict[str, list[Edge]]
 
 
 def upstream_results(tx: Transaction, chain_id: str) -> list[dict[str, Any]]:
-    """The upstreams as a handler reads them: {name, id, status, result} each; of a group {job id: result}."""
+    """The upstreams as a handler reads them: {name, id, status, result} each; of a group {job id: result}.
+
+    A job that did not complete itself, but in a manual retry or a rerun, is read as that.
+    """
     edges = edges_of(tx, [chain_id]).get(chain_id, [])
-    jobs = _job_results(tx, [edge.upstream_id for edge in edges if not edge.is_group])
+    broken = [edge.upstream_id for edge in edges if not edge.is_group and edge.outcome != "COMPLETED"]
+    retries = completed_retries(tx, broken)
+    jobs = _job_results(tx, [edge.upstream_id for edge in edges if not edge.is_group], retries)
     groups = _group_results(tx, [edge.upstream_id for edge in edges if edge.is_group])
     return [
         {
             "name": edge.name,
             "id": edge.upstream_id,
-            "status": edge.outcome,
+            "status": "COMPLETED" if edge.upstream_id in retries else edge.outcome,
             "result": (groups if edge.is_group else jobs).get(edge.upstream_id),
         }
         for edge in edges
     ]
 
 
-def _job_results(tx: Transaction, root_ids: Sequence[str]) -> dict[str, Any]:
-    """The results of chains by the id of their first job: that of the last one."""
-    tips = tips_by_root(tx, root_ids)
+def _job_results(tx: Transaction, root_ids: Sequence[str], retries: Mapping[str, str]) -> dict[str, Any]:
+    """The results of chains by the id of their first job: that of its retry, or of the last job."""
+    tips = tips_by_root(tx, root_ids) | dict(retries)
     if not tips:
         return {}
     rows = tx.rows("SELECT job_id, artifacts -> 'result' FROM job_runs WHERE job_id IN :ids", ids=sorted(tips.values()))
