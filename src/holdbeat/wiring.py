@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdbeat")
 
 EXIT_STORE_REFUSED = 3
+EXIT_RESULTS_NOT_STORED = 5
 LAST_WAIT_S = 1.0
 
 
@@ -243,7 +244,7 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
         metrics_server.close()
     watch.close()
     app.close()
-    return code
+    return code or (EXIT_RESULTS_NOT_STORED if supervisor.owes_results else 0)
 
 
 def _supervisor(
