@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from holdbeat.domain.errors import HoldbeatError, SettingsError, StoreRefused
 
 if TYPE_CHECKING:
+    import asyncio
+
     from holdbeat.app import App
     from holdbeat.engine.service import Service
     from holdbeat.engine.supervisor import Supervisor
@@ -223,15 +225,15 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     watch = ShutdownWatch(supervisor, on_signal)
     watch.handle_signals()
     try:
-        await supervisor.start()
+        is_started = await _started(supervisor, ends)
     except BaseException:
         await supervisor.stop(0.0)
         watch.close()
         app.close()
         raise
-    if api is not None:
+    if api is not None and is_started:
         await api.start()
-    if metrics_server is not None:
+    if metrics_server is not None and is_started:
         metrics_server.start()
     await ends.wait()
     log.info("shutting down; a second signal ends the grace")
@@ -245,6 +247,24 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     watch.close()
     app.close()
     return code or (EXIT_RESULTS_NOT_STORED if supervisor.owes_results else 0)
+
+
+async def _started(supervisor: Supervisor, ends: asyncio.Event) -> bool:
+    """Starts it; False if it is told to end and cannot start within the grace: the store or a hook does not answer."""
+    import asyncio
+
+    starting, ending = asyncio.ensure_future(supervisor.start()), asyncio.ensure_future(ends.wait())
+    try:
+        await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if not await supervisor.within_grace(starting, supervisor.settings.shutdown_grace_s):
+            log.warning("told to end before it had started")
+            starting.cancel()
+            await asyncio.wait({starting}, timeout=LAST_WAIT_S)
+            return False
+        starting.result()
+        return True
+    finally:
+        ending.cancel()
 
 
 def _supervisor(

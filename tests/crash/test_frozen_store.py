@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdbeat.domain.job import JobStatus
 from tests.conformance.fault_proxy import FaultProxy
 from tests.crash import frozen_disk
-from tests.crash.processes import Field, field
+from tests.crash.processes import Field, Process, field
 from tests.engine.acting import rows
 from tests.waiting import eventually
 
@@ -82,3 +84,41 @@ def test_a_database_that_stands_still_cannot_keep_a_process_from_ending(
         assert f"{NOT_SETTLED}{run_id}" in process.output()
         proxy.close()
         assert_nothing_is_lost(ground, job.id)
+
+
+def handles_sigterm(process: Process) -> bool:
+    caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def end_before_it_has_started(process: Process) -> None:
+    eventually(lambda: handles_sigterm(process), details=process.output)
+    process.send(signal.SIGTERM)
+    assert process.exit_code(ENDS_WITHIN_S) == 0
+    assert "told to end before it had started" in process.output()
+
+
+@pytest.mark.rule("CON-003")
+def test_a_worker_whose_disk_stands_still_while_it_starts_can_be_stopped(sqlite_ground: Field, tmp_path: Path) -> None:
+    ground = sqlite_ground
+    assert ground.store is not None, "its job types are announced, so that a worker first writes when it registers"
+    environment = frozen_disk.environment(tmp_path, frozen=True)
+    process = ground.start(ready=False, program_app="tests.crash.frozen_disk:app", **environment, **SHORT)
+    end_before_it_has_started(process)
+
+
+@pytest.mark.rule("CON-003")
+def test_a_worker_that_waits_for_a_lock_while_it_starts_can_be_stopped(postgres_url: str, tmp_path: Path) -> None:
+    with field(postgres_url, tmp_path) as ground:
+        assert ground.store is not None
+        with psycopg.connect(postgres_url) as connection:
+            connection.execute("LOCK TABLE workers")
+            end_before_it_has_started(ground.start(ready=False, **SHORT))
+
+
+@pytest.mark.rule("CON-003", "FRM-04")
+def test_a_worker_whose_startup_function_does_not_return_can_be_stopped(ground: Field) -> None:
+    process = ground.start(ready=False, program_app="tests.crash.loading_forever:app", **SHORT)
+    eventually(lambda: "loading" in process.output(), details=process.output)
+    end_before_it_has_started(process)
+    assert rows(ground.store, "SELECT id FROM workers WHERE stopped_at IS NULL") == []

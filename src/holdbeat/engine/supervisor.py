@@ -211,7 +211,7 @@ class Supervisor:
             until = loop.time() if self._grace_ended.is_set() else until
             await self._interrupt()
         stopping = asyncio.gather(*(service.stop() for service in reversed([self.direct, *self.services])))
-        await self._within_grace(stopping, until - loop.time() - STORE_TIMEOUT_S)
+        await self.within_grace(stopping, until - loop.time() - STORE_TIMEOUT_S)
         async with _briefly():
             await stopping
         async with _briefly():
@@ -226,12 +226,12 @@ class Supervisor:
         """Waits until all work has ended and is settled; False if the time is over or the grace was ended first."""
         draining = asyncio.ensure_future(self.dispatcher.drained())
         try:
-            return await self._within_grace(draining, within_s)
+            return await self.within_grace(draining, within_s)
         finally:
             draining.cancel()
             await asyncio.gather(draining, return_exceptions=True)
 
-    async def _within_grace(self, awaited: asyncio.Future[Any], within_s: float) -> bool:
+    async def within_grace(self, awaited: asyncio.Future[Any], within_s: float) -> bool:
         """Waits until it is done; False if the time is over or the grace was ended first."""
         ending = asyncio.ensure_future(self._grace_ended.wait())
         try:
