@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ log = logging.getLogger("holdbeat")
 EXIT_STORE_REFUSED = 3
 EXIT_RESULTS_NOT_STORED = 5
 LAST_WAIT_S = 1.0
+LEFT_THREADS_S = 5.0
+"""How long the end of a process waits for threads that handlers have left behind, and for its own exit functions."""
 
 
 class Composition:
@@ -92,10 +95,12 @@ class Composition:
         tune()
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            return _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
+            code = _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+        threading.Thread(target=_end, args=(code,), name="holdbeat-end", daemon=True).start()
+        return code
 
     def supervise(self, commands: Sequence[Sequence[str]]) -> int:
         """Runs worker processes by these commands until a signal ends them; returns the exit code."""
@@ -135,6 +140,23 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
         else:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+
+
+def _end(code: int) -> None:
+    """Ends the process although threads go on, such as a handler's in `asyncio.to_thread`: the interpreter would wait.
+
+    Run in a daemon thread, which ends with the interpreter if that does not wait.
+    """
+    from holdbeat.observe.log_writer import flush_logs
+    from holdbeat.observe.process_output import settle_output
+
+    threading.Event().wait(LEFT_THREADS_S)
+    main = threading.main_thread()
+    left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not main]
+    log.warning("the process ends although these threads go on: %s", ", ".join(left) or "one in an exit function")
+    settle_output()
+    flush_logs()
+    os._exit(code)
 
 
 def _import_app(path: str) -> App:
