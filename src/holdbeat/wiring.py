@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdbeat")
 
 EXIT_STORE_REFUSED = 3
-EXIT_RESULTS_NOT_STORED = 5
 LAST_WAIT_S = 1.0
 LEFT_THREADS_S = 5.0
 """How long the end of a process waits for threads that handlers have left behind, and for its own exit functions."""
@@ -215,6 +214,7 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     import asyncio
 
     from holdbeat.engine.shutdown_watch import ShutdownWatch
+    from holdbeat.engine.supervisor import EXIT_RESULTS_NOT_STORED
     from holdbeat.store.migrate import NEWER_SCHEMA
 
     store = await asyncio.to_thread(lambda: app.store)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.slow_disk import DELAY, LIBRARY, SOURCE
 from holdbeat import Context
@@ -20,7 +22,7 @@ FROZEN = "300000000"
 """Microseconds."""
 
 
-def environment(folder: Path, *, frozen: bool = False) -> dict[str, str]:
+def environment(folder: Path, *, frozen: bool = False) -> dict[str, Any]:
     """What a process needs in its environment so that its disk can be frozen."""
     compiler = shutil.which("cc")
     assert compiler is not None, "These tests compile a small C file and found no compiler: install the package gcc."
@@ -35,3 +37,10 @@ def freeze_disk(ctx: Context, diary: str) -> str:
     # The library reads this at each flush; os.environ sets it for C, too.
     os.environ[DELAY] = FROZEN
     return "done"
+
+
+@app.job
+async def freeze_disk_and_loop(ctx: Context, diary: str) -> None:
+    freeze_disk(ctx, diary)
+    while True:
+        time.sleep(60)  # noqa: ASYNC251

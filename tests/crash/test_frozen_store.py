@@ -65,6 +65,23 @@ def test_a_flush_that_does_not_return_cannot_keep_a_process_from_ending(
 
 
 @pytest.mark.rule("CON-003", "DEC-008")
+def test_a_process_whose_event_loop_and_disk_stand_still_says_what_is_not_stored(
+    sqlite_ground: Field, tmp_path: Path
+) -> None:
+    ground = sqlite_ground
+    process = ground.start(
+        program_app="tests.crash.frozen_disk:app", slots=2, **frozen_disk.environment(tmp_path), **SHORT
+    )
+    job = ground.app.with_options(cancel_grace=0.3).enqueue_sync("freeze_disk_and_loop", diary=ground.diary)
+    eventually(lambda: ground.noted("frozen"), details=process.output)
+    (run_id,) = leased(ground)
+    process.send(signal.SIGTERM)
+    assert process.exit_code(ENDS_WITHIN_S) == 5
+    assert f"{NOT_SETTLED}{run_id}" in process.output()
+    assert_nothing_is_lost(ground, job.id)
+
+
+@pytest.mark.rule("CON-003", "DEC-008")
 @pytest.mark.parametrize(("verb", "settings"), [("worker", SHORT), ("serve", LONG)], ids=["worker", "second signal"])
 def test_a_database_that_stands_still_cannot_keep_a_process_from_ending(
     postgres_url: str, tmp_path: Path, verb: str, settings: dict[str, Any]

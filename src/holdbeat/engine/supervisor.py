@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ from holdbeat.store.transaction import Transaction
 
 log = logging.getLogger("holdbeat.engine")
 
+EXIT_RESULTS_NOT_STORED = 5
 SETTLE_TIMEOUT_S = 10.0
 KILL_MARGIN_S = 2.0
 STORE_TIMEOUT_S = 3.0
@@ -258,10 +259,7 @@ class Supervisor:
             self._grace_ended.clear()
             # What is left without anything held has been offered to the store for the whole grace.
             if self.dispatcher.owes and not await self._drained(SETTLE_TIMEOUT_S if entries else STORE_TIMEOUT_S):
-                log.error(
-                    "the results of these runs could not be settled before the end; recovery will find them: %s",
-                    ", ".join(sorted(self.dispatcher.results.lease_ids())),
-                )
+                log_unsettled(self.dispatcher.results.lease_ids())
 
     def give_back_without_loop(self) -> None:
         """Settles all that is held, from another thread: the end of a shutdown whose event loop is blocked.
@@ -307,6 +305,13 @@ class Supervisor:
         task = asyncio.create_task(note())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def log_unsettled(run_ids: Iterable[str]) -> None:
+    log.error(
+        "the results of these runs could not be settled before the end; recovery will find them: %s",
+        ", ".join(sorted(run_ids)),
+    )
 
 
 @contextlib.asynccontextmanager
