@@ -48,7 +48,9 @@ def start_module(module: str, *args: object, **options: Any) -> subprocess.Popen
 
 def _for_python(environment: Mapping[str, str]) -> dict[str, str]:
     return {
-        name: value for name, value in environment.items() if name.startswith("PYTHON") and name != "PYTHONWARNINGS"
+        name: value
+        for name, value in environment.items()
+        if (name.startswith("PYTHON") and name != "PYTHONWARNINGS") or name == "LD_PRELOAD"
     }
 
 

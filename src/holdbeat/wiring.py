@@ -10,12 +10,15 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdbeat.domain.errors import HoldbeatError, SettingsError, StoreRefused
 
 if TYPE_CHECKING:
+    import asyncio
+
     from holdbeat.app import App
     from holdbeat.engine.service import Service
     from holdbeat.engine.supervisor import Supervisor
@@ -29,6 +32,8 @@ log = logging.getLogger("holdbeat")
 
 EXIT_STORE_REFUSED = 3
 LAST_WAIT_S = 1.0
+LEFT_THREADS_S = 5.0
+"""How long the end of a process waits for threads that handlers have left behind, and for its own exit functions."""
 
 
 class Composition:
@@ -89,10 +94,12 @@ class Composition:
         tune()
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            return _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
+            code = _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+        threading.Thread(target=_end, args=(code,), name="holdbeat-end", daemon=True).start()
+        return code
 
     def supervise(self, commands: Sequence[Sequence[str]]) -> int:
         """Runs worker processes by these commands until a signal ends them; returns the exit code."""
@@ -132,6 +139,23 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
         else:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+
+
+def _end(code: int) -> None:
+    """Ends the process although threads go on, such as a handler's in `asyncio.to_thread`: the interpreter would wait.
+
+    Run in a daemon thread, which ends with the interpreter if that does not wait.
+    """
+    from holdbeat.observe.log_writer import flush_logs
+    from holdbeat.observe.process_output import settle_output
+
+    threading.Event().wait(LEFT_THREADS_S)
+    main = threading.main_thread()
+    left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not main]
+    log.warning("the process ends although these threads go on: %s", ", ".join(left) or "one in an exit function")
+    settle_output()
+    flush_logs()
+    os._exit(code)
 
 
 def _import_app(path: str) -> App:
@@ -190,6 +214,7 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     import asyncio
 
     from holdbeat.engine.shutdown_watch import ShutdownWatch
+    from holdbeat.engine.supervisor import EXIT_RESULTS_NOT_STORED
     from holdbeat.store.migrate import NEWER_SCHEMA
 
     store = await asyncio.to_thread(lambda: app.store)
@@ -222,15 +247,15 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
     watch = ShutdownWatch(supervisor, on_signal)
     watch.handle_signals()
     try:
-        await supervisor.start()
+        is_started = await _started(supervisor, ends)
     except BaseException:
         await supervisor.stop(0.0)
         watch.close()
         app.close()
         raise
-    if api is not None:
+    if api is not None and is_started:
         await api.start()
-    if metrics_server is not None:
+    if metrics_server is not None and is_started:
         metrics_server.start()
     await ends.wait()
     log.info("shutting down; a second signal ends the grace")
@@ -243,7 +268,25 @@ async def _serve(app: App, *, has_worker: bool, has_api: bool, kind: str, resour
         metrics_server.close()
     watch.close()
     app.close()
-    return code
+    return code or (EXIT_RESULTS_NOT_STORED if supervisor.owes_results else 0)
+
+
+async def _started(supervisor: Supervisor, ends: asyncio.Event) -> bool:
+    """Starts it; False if it is told to end and cannot start within the grace: the store or a hook does not answer."""
+    import asyncio
+
+    starting, ending = asyncio.ensure_future(supervisor.start()), asyncio.ensure_future(ends.wait())
+    try:
+        await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if not await supervisor.within_grace(starting, supervisor.settings.shutdown_grace_s):
+            log.warning("told to end before it had started")
+            starting.cancel()
+            await asyncio.wait({starting}, timeout=LAST_WAIT_S)
+            return False
+        starting.result()
+        return True
+    finally:
+        ending.cancel()
 
 
 def _supervisor(

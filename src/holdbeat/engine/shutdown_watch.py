@@ -17,7 +17,13 @@ import socket
 import threading
 from collections.abc import Callable
 
-from holdbeat.engine.supervisor import KILL_MARGIN_S, SETTLE_TIMEOUT_S, Supervisor
+from holdbeat.engine.supervisor import (
+    EXIT_RESULTS_NOT_STORED,
+    KILL_MARGIN_S,
+    SETTLE_TIMEOUT_S,
+    Supervisor,
+    log_unsettled,
+)
 from holdbeat.observe.log_writer import flush_logs
 from holdbeat.observe.process_output import settle_output
 
@@ -41,6 +47,7 @@ class ShutdownWatch:
         self._sender.setblocking(False)
         self._is_closed = False
         self._is_over = False
+        self._is_settled = False
         self._until: float | None = None
         """When the grace ends: first that of the shutdown, then that of the handlers."""
         self._has_told_handlers = False
@@ -107,15 +114,19 @@ class ShutdownWatch:
         settling = threading.Thread(target=self._settle, name="holdbeat-last-resort", daemon=True)
         settling.start()
         settling.join(SETTLE_TIMEOUT_S)
+        unsettled = frozenset() if self._is_settled else dispatcher.known()
+        if unsettled:
+            log_unsettled(unsettled)
         settle_output()
         flush_logs()
-        os._exit(0)
+        os._exit(EXIT_RESULTS_NOT_STORED if unsettled else 0)
 
     def _settle(self) -> None:
         try:
             self._supervisor.give_back_without_loop()
+            self._is_settled = True
         except Exception as error:
-            log.error("results could not be settled before the end; recovery will find them: %s", error)
+            log.error("the store did not take what is left: %s", error)
 
     def _answer(self) -> None:
         self._asked_at = None

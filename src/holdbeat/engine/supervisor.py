@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from holdbeat import __version__
 from holdbeat.domain import events
@@ -50,6 +51,7 @@ from holdbeat.store.transaction import Transaction
 
 log = logging.getLogger("holdbeat.engine")
 
+EXIT_RESULTS_NOT_STORED = 5
 SETTLE_TIMEOUT_S = 10.0
 KILL_MARGIN_S = 2.0
 STORE_TIMEOUT_S = 3.0
@@ -174,6 +176,11 @@ class Supervisor:
 
     # --- stop --------------------------------------------------------------------------------------------
 
+    @property
+    def owes_results(self) -> bool:
+        """Whether results of runs are not stored; after a shutdown, recovery finds these runs."""
+        return self.dispatcher.results.any_left
+
     def end_grace(self) -> None:
         """Ends the grace of a shutdown under way."""
         self._grace_ended.set()
@@ -202,9 +209,12 @@ class Supervisor:
         left_s = max(0.0, until - loop.time())
         # With nothing to finish, only the answer to the last cycle is awaited: not worth the whole grace.
         if not await self._drained(left_s if self.dispatcher.owes else min(left_s, STORE_TIMEOUT_S)):
+            until = loop.time() if self._grace_ended.is_set() else until
             await self._interrupt()
-        async with _briefly(max(STORE_TIMEOUT_S, until - loop.time())):
-            await asyncio.gather(*(service.stop() for service in reversed([self.direct, *self.services])))
+        stopping = asyncio.gather(*(service.stop() for service in reversed([self.direct, *self.services])))
+        await self.within_grace(stopping, until - loop.time() - STORE_TIMEOUT_S)
+        async with _briefly():
+            await stopping
         async with _briefly():
             await self.reports.flush()
         # It waits for the beat under way, and the event loop may be needed for that.
@@ -216,14 +226,21 @@ class Supervisor:
     async def _drained(self, within_s: float) -> bool:
         """Waits until all work has ended and is settled; False if the time is over or the grace was ended first."""
         draining = asyncio.ensure_future(self.dispatcher.drained())
+        try:
+            return await self.within_grace(draining, within_s)
+        finally:
+            draining.cancel()
+            await asyncio.gather(draining, return_exceptions=True)
+
+    async def within_grace(self, awaited: asyncio.Future[Any], within_s: float) -> bool:
+        """Waits until it is done; False if the time is over or the grace was ended first."""
         ending = asyncio.ensure_future(self._grace_ended.wait())
         try:
-            await asyncio.wait({draining, ending}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-            return draining.done()
+            await asyncio.wait({awaited, ending}, timeout=max(0.0, within_s), return_when=asyncio.FIRST_COMPLETED)
+            return awaited.done()
         finally:
-            for waiting in (draining, ending):
-                waiting.cancel()
-            await asyncio.gather(draining, ending, return_exceptions=True)
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
 
     async def _interrupt(self) -> None:
         """Asks what still runs to end, waits its grace, and settles the rest as interrupted."""
@@ -242,7 +259,7 @@ class Supervisor:
             self._grace_ended.clear()
             # What is left without anything held has been offered to the store for the whole grace.
             if self.dispatcher.owes and not await self._drained(SETTLE_TIMEOUT_S if entries else STORE_TIMEOUT_S):
-                log.error("results could not be settled before the end; recovery will find them")
+                log_unsettled(self.dispatcher.results.lease_ids())
 
     def give_back_without_loop(self) -> None:
         """Settles all that is held, from another thread: the end of a shutdown whose event loop is blocked.
@@ -290,6 +307,13 @@ class Supervisor:
         task.add_done_callback(self._background.discard)
 
 
+def log_unsettled(run_ids: Iterable[str]) -> None:
+    log.error(
+        "the results of these runs could not be settled before the end; recovery will find them: %s",
+        ", ".join(sorted(run_ids)),
+    )
+
+
 @contextlib.asynccontextmanager
 async def _briefly(within_s: float = STORE_TIMEOUT_S) -> AsyncIterator[None]:
     """Does what can be done in that time; what the store was not told is found by recovery."""
@@ -297,7 +321,7 @@ async def _briefly(within_s: float = STORE_TIMEOUT_S) -> AsyncIterator[None]:
         async with asyncio.timeout(within_s):
             yield
     except Exception as error:
-        log.warning("a shutdown goes on without the store's answer: %s", error or "it took too long")
+        log.warning("a shutdown goes on without the store's answer: %s", str(error) or "it took too long")
 
 
 def _note(tx: Transaction, name: str, worker_id: str, job_id: str | None = None, run_id: str | None = None) -> None:

@@ -18,6 +18,7 @@ from holdbeat.store.reads.chains import roots_of
 from holdbeat.store.reads.event_log import newest_events
 from holdbeat.store.reads.list_jobs import list_jobs, list_runs
 from holdbeat.store.reads.queue_view import queue
+from holdbeat.store.reads.stats import stats
 from holdbeat.store.running.claim import Vacancy, claim
 from holdbeat.store.running.settle import settle
 from holdbeat.store.running.workers import beat
@@ -146,6 +147,35 @@ def test_ageing_goes_by_its_index_whether_jobs_are_counted_already_or_not(
     problems += complaints("all are counted", looks(), needs="jobs_ageing")
     clock.advance(5)
     problems += complaints("all are due", looks(), needs="jobs_ageing")
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.rule("DEP-01")
+def test_jobs_that_wait_for_others_are_counted_by_their_dependencies_whatever_the_statistics_say(
+    store: PersistenceAdapter, clock: ManualClock, engine: str
+) -> None:
+    """An ANALYZE by hand may have come while the queue was empty."""
+
+    def counted(state: str) -> list[str]:
+        plans = [plan for plan in plans_of(store, stats) if "dependencies" in plan.sql]
+        assert len(plans) == 1
+        return complaints(state, plans, needs="dependencies_unmet" if engine == "sqlite" else None)
+
+    problems = counted("before any statistics")
+    enqueue_all(store, [NewJob("a") for _ in range(3000)])
+    change(store, "UPDATE jobs SET status = 'COMPLETED', finished_at = :now", now=clock.now())
+    change(store, "ANALYZE")
+    problems += counted("the queue was always empty")
+    enqueue_all(store, [NewJob("a") for _ in range(3000)])
+    change(
+        store,
+        "INSERT INTO dependencies (job_id, number, upstream_id, is_group) "
+        "SELECT id, 1, 'x', :no FROM jobs WHERE status = 'QUEUED' LIMIT 50",
+        no=False,
+    )
+    problems += counted("the queue was empty and is long now")
+    change(store, "ANALYZE")
+    problems += counted("the queue is long")
     assert not problems, "\n".join(problems)
 
 

@@ -71,20 +71,35 @@ def a_text(path: Path) -> None:
     path.write_text("To whom it may concern\n" * 500)
 
 
+LEAVE_WAL = """
+import sqlite3, sys
+print(sqlite3.connect(sys.argv[1], timeout=0).execute("PRAGMA journal_mode = DELETE").fetchone()[0])
+"""
+
+
 @pytest.mark.rule("STO-01")
-def test_two_threads_may_open_a_new_store_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of them makes the file after the other has seen that there is none."""
+def test_a_thread_that_makes_a_store_does_not_drop_the_locks_of_another_that_opens_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other begins when the file is there and the descriptor that made it is not closed yet."""
     path = tmp_path / "holdbeat.db"
     others: list[SqliteStore] = []
-    is_dir = Path.is_dir
+    other = threading.Thread(target=lambda: others.append(opened(path)))
+    close = os.close
 
-    def made_meanwhile(folder: Path) -> bool:
+    def close_late(descriptor: int) -> None:
+        assert os.path.samestat(os.fstat(descriptor), path.stat())
         monkeypatch.undo()
-        others.append(opened(path))
-        return is_dir(folder)
+        other.start()
+        other.join(1)
+        close(descriptor)
 
-    monkeypatch.setattr(Path, "is_dir", made_meanwhile)
+    monkeypatch.setattr(os, "close", close_late)
     store = opened(path)
+    other.join()
+    # To leave write-ahead logging a process must be alone with the file.
+    outside = subprocess.run([sys.executable, "-c", LEAVE_WAL, str(path)], capture_output=True, text=True, check=False)
+    assert "database is locked" in outside.stderr
     job = enqueue_one(store)
     assert rows(others[0], "SELECT id FROM jobs") == [(job.id,)]
     for each in (store, *others):

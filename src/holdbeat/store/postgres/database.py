@@ -104,11 +104,11 @@ def connect(url: str, *, reads_only: bool = False) -> StoreConnection:
         tcp_user_timeout=15000,
         application_name=APPLICATION,
     )
-    connection.adapters.register_loader("json", TextLoader)
-    connection.use_transactions_only()
-    connection.statements = Statements(connection)
-    connection.terms = _TERMS if reads_only else _WRITING_TERMS
     try:
+        connection.adapters.register_loader("json", TextLoader)
+        connection.use_transactions_only()
+        connection.statements = Statements(connection)
+        connection.terms = _TERMS if reads_only else _WRITING_TERMS
         if not connection.is_pooled:
             terms = "; ".join(f"SET {name} = '{value}'" for name, value in connection.terms.items())
             connection.execute(terms.encode())

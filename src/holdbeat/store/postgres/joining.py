@@ -48,5 +48,6 @@ def callers_connection(url: str) -> Iterator[psycopg.Connection[Row]]:
         raise StoreDown(
             f"The database cannot be reached ({error}). Check that the server runs, and try again."
         ) from error
-    with connection:
+    # The driver leaves a connection open whose COMMIT is refused, by a deferred constraint for one.
+    with contextlib.closing(connection), connection:
         yield connection

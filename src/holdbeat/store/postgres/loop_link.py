@@ -57,9 +57,10 @@ class LoopLink:
 
     def release(self) -> None:
         """Gives the connection back."""
-        if self._is_closed and self._connection is not None:
-            self._connection.close()
         self._in_use.release()
+        # Looked at after that: `close` leaves a connection in use to its user.
+        if self._is_closed:
+            self.close()
 
     async def execute(self, sql: str, params: Params, notice: str | None = None) -> Row | None:
         """Runs a statement that commits by itself; its first row.
@@ -156,17 +157,21 @@ class LoopLink:
         connection = None
         with contextlib.suppress(psycopg.Error):  # the writers find out, and say so to their callers
             connection = connect(self._url)
-        with self._in_use:
-            self._is_connecting = False
-            if connection is not None and connection.is_pooled:
+        self._in_use.acquire()
+        self._is_connecting = False
+        if connection is not None:
+            if connection.is_pooled:
                 self._is_closed = True  # a pooled session has our settings only within a transaction
-            if connection is not None and self._is_closed:
-                connection.close()
-            elif connection is not None:
+            try:
                 self._connection, self._pipeline = connection, StatementPipeline(connection).__enter__()
+            except psycopg.Error:
+                connection.close()
+        self.release()
 
     def close(self) -> None:
         """Ends the connection; one in use is ended by its user."""
         self._is_closed = True
         if self._in_use.acquire(blocking=False):
-            self.release()
+            if self._connection is not None:
+                self._connection.close()
+            self._in_use.release()

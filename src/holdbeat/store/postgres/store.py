@@ -153,6 +153,14 @@ class PostgresStore(PersistenceAdapter):
             raise
         finally:
             self._waiting_caller.release()
+            # Looked at after that: `close` does not wait for long for a caller that still writes.
+            if self._closed:
+                self._close_callers_link(0.0)
+
+    def _close_callers_link(self, within_s: float) -> None:
+        if self._waiting_caller.acquire(timeout=within_s):
+            self._callers_link.close()
+            self._waiting_caller.release()
 
     def _make_inserts(self, loop: asyncio.AbstractEventLoop, verb: CoalescedInsert[A, T]) -> LoopInserts[A, T] | None:
         return None if self._closed else PostgresLoopInserts(self, loop, verb, self._single_jobs.loop_link)
@@ -206,9 +214,7 @@ class PostgresStore(PersistenceAdapter):
         for thread in self._threads:
             thread.join(max(0.0, ends - SystemClock().monotonic()))
         self._close_inserts()
-        if self._waiting_caller.acquire(timeout=max(0.0, ends - SystemClock().monotonic())):
-            self._callers_link.close()
-            self._waiting_caller.release()
+        self._close_callers_link(max(0.0, ends - SystemClock().monotonic()))
         self._single_jobs.close()
         self._wakeups.close()
 

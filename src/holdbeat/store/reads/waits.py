@@ -22,9 +22,12 @@ def _wait_counts(tx: Transaction) -> tuple[dict[str, int], int]:
     ):
         counts[kind] = int(amount)
     chains = sum(counts.values())
+    # In SQLite a CROSS JOIN keeps the order, and a condition of a sum leads to no index: while its statistics say that
+    # the queue is empty, SQLite would rather go through the queue for each dependency than look up one job.
     ((upstreams, jobs),) = tx.rows(
-        "SELECT count(*), count(DISTINCT d.job_id) FROM dependencies d JOIN jobs j ON j.id = d.job_id "
-        "WHERE d.met_at IS NULL AND j.status = 'QUEUED'"
+        "SELECT count(*) FILTER (WHERE j.status = 'QUEUED'), "
+        "count(DISTINCT d.job_id) FILTER (WHERE j.status = 'QUEUED') "
+        "FROM dependencies d INDEXED BY dependencies_unmet CROSS JOIN jobs j WHERE d.met_at IS NULL AND j.id = d.job_id"
     )
     counts[UPSTREAM] = int(jobs)
     return counts, chains + int(upstreams)

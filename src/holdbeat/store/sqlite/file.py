@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import apsw
 
 from holdbeat.domain.clock import iso
-from holdbeat.domain.errors import Conflict, StoreRefused
+from holdbeat.domain.errors import StoreRefused
 from holdbeat.store.migrate import TABLE, pending
 from holdbeat.store.sqlite.errors import (
     BUSY_TIMEOUT_MS,
@@ -34,6 +35,18 @@ INDEX_EVERY = 16
 """One in so many looks at the file includes the log's index."""
 QUICK_CHECK_UP_TO = 256 * 1024 * 1024
 MEMORY = ":memory:"
+
+_preparing = threading.RLock()
+"""Of a kind that a signal handler may take again."""
+
+
+def _forget_other_threads() -> None:
+    """In a forked child: a thread of the parent that held the lock is not here to release it."""
+    global _preparing
+    _preparing = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_other_threads)
 
 
 class FileIdentity:
@@ -152,7 +165,8 @@ def open_file(
     try:
         was_used, watch = False, None
         if path != MEMORY:
-            was_used = _prepare(path, create)
+            with _preparing:
+                was_used = _prepare(path, create)
             watch = SecondLibraryWatch(path, inode(path))
         connection = None
         try:
@@ -173,7 +187,11 @@ def open_file(
 
 
 def _prepare(path: str, create: bool) -> bool:
-    """Sees to it that there is a file. Returns whether that has been a store before."""
+    """Sees to it that there is a file. Returns whether that has been a store before.
+
+    Called by one thread at a time. To close the descriptor that made the file drops the POSIX locks of this process on
+    it, those of a connection of another thread included: no other thread may open the file before that.
+    """
     folder = Path(path).parent
     if os.path.isdir(path):
         raise StoreRefused(f"{path} is a folder. Name a file for the store.", code="store_cannot_open")
@@ -204,7 +222,7 @@ def _prepare(path: str, create: bool) -> bool:
         raise StoreRefused(f"The folder {folder} does not exist. Make it first.", code="store_cannot_open")
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except (FileExistsError, Conflict):  # made since we looked: by another process, or by a thread of this one
+    except FileExistsError:  # another process made it since we looked
         return False
     except OSError as error:
         raise StoreRefused(

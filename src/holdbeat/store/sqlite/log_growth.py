@@ -34,6 +34,9 @@ def preallocate_log(path: str) -> None:
     A commit that makes the file longer waits for the journal of the file system as well; one that writes over what is
     there does not. Readers and recovery stop before zeros, because they are no valid frame. Where the disk has no room
     the log grows with the commits, as without this.
+
+    To open and close the log beside SQLite's connections drops none of their POSIX locks: they lock the main file and
+    the log's index (-shm), never the log.
     """
     with contextlib.suppress(OSError), open(f"{path}-wal", "r+b", buffering=0) as log:
         missing = FULL_LOG - log.seek(0, os.SEEK_END)

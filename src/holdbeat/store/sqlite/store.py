@@ -8,6 +8,7 @@ lock writes: the writer thread, or a thread that would only have waited for it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import threading
@@ -42,6 +43,7 @@ from holdbeat.store.work import CoalescedInsert, Work, reply
 if TYPE_CHECKING:
     import asyncio
 
+log = logging.getLogger("holdbeat.store")
 A = TypeVar("A")
 T = TypeVar("T")
 
@@ -50,6 +52,8 @@ SHARED_COMMIT_MAX = 512
 
 READERS = 2
 """Readers of the server itself; reads of clients have as many of their own."""
+CLOSE_WITHIN_S = 10.0
+"""How long a store that is closed waits for its threads: a flush to a disk that stands still does not return."""
 FORK_WAIT_S = 15.0
 """How long a fork waits for the work at hand; a write that waits for another process takes longer."""
 
@@ -99,7 +103,7 @@ class SqliteStore(PersistenceAdapter):
             except BaseException:
                 self._file.close_all()
                 raise
-        self._threads = [threading.Thread(target=self._write_loop, name="holdbeat-writer", daemon=True)]
+        self._threads = [threading.Thread(target=self._write, name="holdbeat-writer", daemon=True)]
         if self.path != MEMORY:
             self._threads += [
                 threading.Thread(target=self._read_loop, args=reader, name=f"holdbeat-reader-{number}", daemon=True)
@@ -198,16 +202,14 @@ class SqliteStore(PersistenceAdapter):
         for _ in self._threads[1:]:
             self._reading.put(None)
             self._reading_for_clients.put(None)
-        for thread in self._threads:
-            thread.join()
-        self._close_inserts()
-        self._writing.close()
-        with self._write_lock:
-            self._file.close()
-        if isinstance(self._process_lock, WriteLock):
-            self._process_lock.close()
-        if self._wakeups is not None:
-            self._wakeups.close()
+        self._threads[0].join(CLOSE_WITHIN_S)
+        if not self._threads[0].is_alive():
+            self._close_inserts()
+            return
+        log.error(
+            "The store %s was not closed within %g s: its disk or another process holds it up. What was reported as "
+            "stored is stored; calls that got no answer may not be.", self.path, CLOSE_WITHIN_S,
+        )  # fmt: skip
 
     # --- forks -------------------------------------------------------------------------------------------
 
@@ -252,6 +254,19 @@ class SqliteStore(PersistenceAdapter):
         return None if self.path == MEMORY else log_growth.log_bytes(self.path)
 
     # --- the writer --------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """Writes until the store is closed, then closes the file: a checkpoint flushes to the disk, too."""
+        self._write_loop()
+        for reader in self._threads[1:]:
+            reader.join()
+        with self._write_lock:
+            self._file.close()
+        self._writing.close()
+        if isinstance(self._process_lock, WriteLock):
+            self._process_lock.close()
+        if self._wakeups is not None:
+            self._wakeups.close()
 
     def _write_loop(self) -> None:
         last = False

@@ -1,0 +1,16 @@
+"""An App whose startup function does not return."""
+
+from __future__ import annotations
+
+import time
+
+from holdbeat import App
+
+app = App()
+
+
+@app.on_startup
+def load() -> None:
+    print("loading", flush=True)
+    while True:
+        time.sleep(60)
