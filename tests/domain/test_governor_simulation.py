@@ -49,7 +49,7 @@ def simulated_week(seed: int, **fields: Any) -> list[str]:
         looks = [next_step, schedule.next_run_at, datetime.fromisoformat(replan_at) if replan_at else None]
         now = max(now, min(at for at in looks if at is not None))
         if now == next_step:
-            schedule, what = steered(schedule, now, chance)
+            schedule, what = random_step(schedule, now, chance)
             trace.append(f"{iso(now)} {what} -> {schedule.next_run_at and iso(schedule.next_run_at)}")
             next_step = now + timedelta(milliseconds=chance.randrange(60_000, 4 * 3_600_000))
             continue
@@ -70,7 +70,7 @@ def simulated_week(seed: int, **fields: Any) -> list[str]:
     return trace
 
 
-def steered(schedule: Schedule, now: datetime, chance: random.Random) -> tuple[Schedule, str]:
+def random_step(schedule: Schedule, now: datetime, chance: random.Random) -> tuple[Schedule, str]:
     what = chance.choice(("faster", "slower", "once", "both", "clear", "pause", "hold", "resume", "reset", "edit"))
     soon = now + timedelta(milliseconds=chance.randrange(0, 1_200_000))
     match what:

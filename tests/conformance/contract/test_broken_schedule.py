@@ -111,7 +111,7 @@ def test_an_edit_of_its_zone_mends_it_at_once(store: PersistenceAdapter, clock: 
 
 
 @pytest.mark.rule("GOV-08", "TIME-10")
-def test_it_can_be_steered_while_it_is_broken(store: PersistenceAdapter, clock: ManualClock) -> None:
+def test_it_can_be_changed_while_it_is_broken(store: PersistenceAdapter, clock: ManualClock) -> None:
     plain, adaptive = make(store, "plain", **MINUTELY), make_adaptive(store, "adaptive", **MINUTELY)
     spoil(store, plain)
     spoil(store, adaptive)

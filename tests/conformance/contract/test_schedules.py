@@ -1,4 +1,4 @@
-"""Schedules and Endpoints as people make, change, read and steer them."""
+"""Schedules and Endpoints as people make, change, read, pause and hint them."""
 
 from __future__ import annotations
 
