@@ -18,7 +18,7 @@ from holdbeat.store.attention import read_attention
 from holdbeat.store.queue.job_types import some_type_names
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.jobs import has_jobs, load_jobs
-from holdbeat.store.reads.lease_holders import leases_held, occupants
+from holdbeat.store.reads.lease_holders import leases_held, slot_holders
 from holdbeat.store.reads.list_jobs import list_runs
 from holdbeat.store.reads.needs_attention import next_schedules
 from holdbeat.store.reads.questions import open_questions
@@ -67,14 +67,14 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
     minutes_with_data = charts.from_first_data(minutes)
     pauses = list_pauses(tx)
     paused = {pause.resource for pause in pauses}
-    busy = occupants(tx)
+    busy = slot_holders(tx)
     line, in_line = direct_line(tx, LINE_SHOWN)
     resources = [
         {
             "name": name,
             **figures,
             "paused": None in paused or name in paused,
-            "occupants": [holder for holder in busy if holder.resource == name],
+            "slot_holders": [holder for holder in busy if holder.resource == name],
             "line": [request for request in line if request["resource"] == name],
             "free": max(0, min(24, (figures["slots"] or 0)) - figures["used"]),
         }

@@ -16,7 +16,7 @@ from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import Blocker, Blockers
 from holdbeat.store.reads.estimates import mean_durations
-from holdbeat.store.reads.lease_holders import SlotHolder, leases_held, occupants
+from holdbeat.store.reads.lease_holders import SlotHolder, leases_held, slot_holders
 from holdbeat.store.reads.queue_view import QueueEntry, queue
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.workers import live_workers
@@ -49,7 +49,7 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
     for name in pauses:
         if name is not None and name not in figures:
             figures[name] = {"slots": None, "used": 0, "waiting": 0, "oldest_wait_s": None}
-    running = occupants(tx)
+    running = slot_holders(tx)
     state = Blockers(tx)
     ready = [entry for entry in page.items if Blocker.DELAYED not in entry.blocked_by]
     delayed = [entry for entry in page.items if Blocker.DELAYED in entry.blocked_by]

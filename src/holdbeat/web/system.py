@@ -21,7 +21,7 @@ from holdbeat.store.limits.usage import usage
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.find_events import EventSearch, find_events
-from holdbeat.store.reads.lease_holders import SlotHolder, leases_held, occupants
+from holdbeat.store.reads.lease_holders import SlotHolder, leases_held, slot_holders
 from holdbeat.store.reads.limit_figures import affinity_counts, limit_figures
 from holdbeat.store.reads.names import job_titles
 from holdbeat.store.reads.workers import all_workers, live_workers
@@ -46,12 +46,12 @@ EVENT_KINDS = {"decisions": "Decisions", "problems": "Problems", "all": "Everyth
 
 
 def read_workers(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    busy, held = occupants(tx, 1000), leases_held(tx)
+    busy, held = slot_holders(tx, 1000), leases_held(tx)
     workers = live_workers(tx)
     alive: list[dict[str, Any]] = [
         {
             "worker": worker,
-            "occupants": [holder for holder in busy if holder.worker_id == worker.id],
+            "slot_holders": [holder for holder in busy if holder.worker_id == worker.id],
             "busy": sum(count for (holder, _), count in held.items() if holder == worker.id),
         }
         for worker in reversed(workers)
@@ -173,7 +173,7 @@ PARTITIONS_SHOWN = 6
 def read_limits(tx: Transaction, ask: Ask) -> dict[str, Any]:
     limits = limits_in_force(tx)
     holders: dict[str, list[SlotHolder]] = {}
-    for holder in occupants(tx, 1000):
+    for holder in slot_holders(tx, 1000):
         for pool in limits.covering(holder.resource, holder.type):
             holders.setdefault(pool.limit.name, []).append(holder)
     partitions: dict[str, Counter[str]] = {}
