@@ -75,7 +75,7 @@ class OneWrite:
     """A transport that sends an answer's head together with its body.
 
     Each send lets another thread take the interpreter, and while the store works it does: one send less for each
-    answer is worth a tenth of the requests per second. What is held goes out in the same turn of the loop.
+    answer is worth a tenth of the requests per second. What is held goes out in the same iteration of the loop.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
