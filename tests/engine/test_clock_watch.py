@@ -41,7 +41,7 @@ def test_a_jump_of_the_wall_clock_is_told_once_and_recorded(open_store: OpenStor
         for seconds, jump in ((5, 0), (3600, 0), (1, 1.9), (1, 2.1), (1, -86400), (1, 0)):
             clock.advance(seconds)
             clock.jump(jump)
-            told.extend(await watch.look())
+            told.extend(await watch.check())
 
     asyncio.run(scene())
     assert told == [ClockJump("machine", 2.1), ClockJump("machine", -86400)]
@@ -66,11 +66,11 @@ def test_a_machine_that_disagrees_with_the_database_is_told_and_the_database_dec
 
     async def scene() -> None:
         watch = ClockWatch(store, machine=machine)
-        told.extend(await watch.look())
+        told.extend(await watch.check())
         assert told == [] and abs(watch.skew_s) < 2
         machine.amount = timedelta(minutes=10)
-        told.extend(await watch.look())
-        told.extend(await watch.look())
+        told.extend(await watch.check())
+        told.extend(await watch.check())
         assert round(watch.skew_s) == -600
 
     asyncio.run(scene())
@@ -92,7 +92,7 @@ def test_a_database_whose_clock_jumped_while_nobody_wrote_is_noticed(postgres_ur
         now = store.clock.monotonic()
         store.clock.sample(SystemClock().now() + timedelta(hours=1), asked=now, answered=now)
         watch = ClockWatch(store)
-        told.extend(await watch.look())
+        told.extend(await watch.check())
 
     asyncio.run(scene())
     assert [(jump.clock, round(jump.amount_s)) for jump in told] == [("database", -3600)]

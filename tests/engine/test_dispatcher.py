@@ -147,11 +147,11 @@ async def test_free_slots_for_http_calls_alone_start_no_cycle_beside_another(pos
         assert len(http) >= dispatcher._batch
         dispatcher._cycles_in_flight += 1  # one that holds all ordinary slots
         dispatcher.slots.give_back(http)
-        dispatcher.look()
+        dispatcher.wake()
         assert not dispatcher._cycle_tasks
         # As many ordinary slots are worth one.
         dispatcher.slots.give_back(ordinary)
-        dispatcher.look()
+        dispatcher.wake()
         assert dispatcher._cycle_tasks
         dispatcher._cycles_in_flight -= 1
     app.close()

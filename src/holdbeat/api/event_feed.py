@@ -55,7 +55,7 @@ class EventFeed:
         self._numbers: dict[str, int] = {}
         self._head = ""
         """The cursor of the newest event read."""
-        self._news = asyncio.Event()
+        self._new_events = asyncio.Event()
         self._woken = asyncio.Event()
         self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -104,13 +104,13 @@ class EventFeed:
             del self._numbers[self._entries.popleft().cursor]
             self._first += 1
         self._head = events[-1].cursor
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        new_events, self._new_events = self._new_events, asyncio.Event()
+        new_events.set()
 
     async def close(self) -> None:
         """Ends the reader and every listener's stream."""
         self._closed.set()
-        self._news.set()
+        self._new_events.set()
         self._woken.set()
         if self._unsubscribe is not None:
             self._unsubscribe()
@@ -143,7 +143,7 @@ class EventFeed:
         # Who is cut off before the first event must know where to go on, too.
         yield f": holdbeat events\nid: {place}\n\n".encode()
         while not self._closed.is_set():
-            news = self._news
+            new_events = self._new_events
             number = self._first + len(self._entries) if place == self._head else self._numbers.get(place, -2) + 1
             if number >= self._first:
                 text, reached = self._kept_from(number, names, job_id)
@@ -167,7 +167,7 @@ class EventFeed:
                 # Nothing is behind this place: it is where the reader will be, whatever it is called.
             try:
                 async with asyncio.timeout(HEARTBEAT_S):
-                    await news.wait()
+                    await new_events.wait()
             except TimeoutError:
                 yield f": still here\nid: {place}\n\n".encode()
 

@@ -87,7 +87,7 @@ def read_events(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "periods": [(name, f"Last {name}") for name in PERIODS_H],
         "show": kind,
         "kinds": EVENT_KINDS,
-        "looked_at": page.looked_at,
+        "read_count": page.read_count,
     }
 
 

@@ -147,7 +147,7 @@ def test_the_end_of_its_job_is_recorded_although_it_cannot_be_planned(
     assert wake_at(store, bad) == clock.now() + timedelta(seconds=60)
     plans = count(store, "events", "name = 'plan.decided'")
     clock.advance(60)
-    assert fire(store).looked_at == 1
+    assert fire(store).judged == 1
     assert count(store, "events", "name = 'plan.decided'") == plans
     heal(store, bad)
     clock.advance(61)

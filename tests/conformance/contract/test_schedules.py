@@ -377,7 +377,7 @@ def test_a_job_that_is_cancelled_at_the_instant_it_was_made_leaves_no_loop(
                 cancel(store, job.id)
     planned = seen(store, "s").next_run_at
     assert planned is not None and planned > clock.now()
-    assert fire(store).looked_at == 0
+    assert fire(store).judged == 0
 
 
 @pytest.mark.rule("GOV-08")
