@@ -94,7 +94,7 @@ async def test_a_result_is_offered_again_until_the_store_takes_it(
         with outage.during():
             gate.set()
             # Offered, refused, and kept.
-            await until(lambda: supervisor.dispatcher.backoff.has_failed)
+            await until(lambda: supervisor.dispatcher.backoff.is_paused)
             await until(lambda: len(supervisor.dispatcher.results))
             await until(lambda: "the store is not available (results that wait: 1)" in caplog.text)
         done = await first.wait(30)

@@ -78,7 +78,7 @@ async def test_words_that_could_not_be_written_are_kept_in_order_until_they_can(
         assert supervisor is not None
         with outage.during():
             gate.set()
-            await until(lambda: supervisor.dispatcher.backoff.has_failed or not supervisor.reports.is_empty)
+            await until(lambda: supervisor.dispatcher.backoff.is_paused or not supervisor.reports.is_empty)
         done = await handle.wait(30)
         assert done.status is JobStatus.COMPLETED
         await supervisor.reports.flush()
