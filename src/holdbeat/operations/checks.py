@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdbeat.domain.address import check_url
-from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Forbidden, Invalid, NotFound
 from holdbeat.domain.ids import is_id
 from holdbeat.domain.old_words import field_hint
 from holdbeat.domain.schema import near_matches
 from holdbeat.operations.operation import OperationContext
-from holdbeat.schemas.field_bounds import LONGEST_REASON
 from holdbeat.store.jobs.manual_retry import is_own_shell_job
 from holdbeat.store.reads.ids import Noun, id_by_part
 from holdbeat.store.transaction import Transaction
@@ -39,10 +37,6 @@ def check_id_filter(value: str | None, field: str) -> str | None:
     if value is not None and not is_id(value):
         raise Invalid(f"{field} must be an id.", code="invalid_id", field=field)
     return value
-
-
-def check_reason(reason: Any) -> str | None:
-    return None if reason is None else check_line(reason, "reason", LONGEST_REASON)
 
 
 def check_filter(value: Any) -> dict[str, Any]:

@@ -66,5 +66,5 @@ def get_group(tx: Transaction, context: OperationContext, group_id: str) -> Any:
 @writes
 def cancel_group(tx: Transaction, context: OperationContext, group_id: str, reason: str | None = None) -> Any:
     """Cancel every unfinished job of a group."""
-    cancel.cancel_group(tx, checks.id_of(tx, group_id, "job group"), checks.check_reason(reason))
+    cancel.cancel_group(tx, checks.id_of(tx, group_id, "job group"), reason)
     return group_json(*load_group(tx, group_id))
