@@ -22,7 +22,7 @@ from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.running.reservations import waiting_line
 from holdbeat.store.transaction import Transaction
-from holdbeat.web.request import Ask
+from holdbeat.web.request import PageRequest
 
 RUNNING_SHOWN = 12
 SOON_S = 1.5
@@ -41,9 +41,9 @@ _UNKNOWN = frozenset(
 """What keeps a job for a time that nobody can tell."""
 
 
-def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    resource = ask.text("resource")
-    page = queue(tx, resource, limit=100, cursor=ask.text("cursor"))
+def read_queue(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    resource = request.text("resource")
+    page = queue(tx, resource, limit=100, cursor=request.text("cursor"))
     pauses = {pause.resource: pause for pause in list_pauses(tx)}
     figures = resource_stats(tx)
     for name in pauses:
@@ -54,7 +54,7 @@ def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
     ready = [entry for entry in page.items if Blocker.DELAYED not in entry.blocked_by]
     delayed = [entry for entry in page.items if Blocker.DELAYED in entry.blocked_by]
     # Only the first page knows who is ahead of its first job.
-    starts = {} if ask.text("cursor") else _starts(tx, ready, running, state)
+    starts = {} if request.text("cursor") else _starts(tx, ready, running, state)
     return {
         "resource": resource,
         "soon": tx.now + timedelta(seconds=SOON_S),
