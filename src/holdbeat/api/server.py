@@ -50,11 +50,11 @@ class LoopThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def call(self, action: Callable[[], None]) -> None:
-        """Has something done there soon."""
+        """Calls a function in that loop soon."""
         self._loop.call_soon_threadsafe(action)
 
     def close(self) -> None:
-        """Ends the loop once what it is at is done."""
+        """Ends the loop after what it is doing now."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
         if not self._thread.is_alive():
@@ -107,7 +107,7 @@ class OneWrite:
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """Cuts a connection whose request does not arrive in time: silent clients, slow ones, dripping bodies (I13)."""
+    """Closes a connection whose request does not arrive in time: a client sends nothing, or too slowly (I13)."""
 
     _alarm: asyncio.TimerHandle | None = None
     _write_alarm: asyncio.TimerHandle | None = None
@@ -228,7 +228,7 @@ class TimedProtocol(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without hands on the process's signals."""
+    """uvicorn, without its handlers for the process's signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -103,7 +103,7 @@ class ScheduleTrigger(Service):
             firing = await self._fire()
             done += firing.judged
             if not firing.judged and self._moments and self._moments[0] > firing.at:
-                # The database's clock is a breath behind our idea of it.
+                # The database's clock is a moment behind our estimate of it.
                 break
         if self._unchecked is not None:
             await self._check_plans()
