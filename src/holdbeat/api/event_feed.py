@@ -18,6 +18,7 @@ from typing import Any
 
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.views import event_json
+from holdbeat.operations.system import place_of
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.reads.event_log import LoggedEvent, latest_cursor, read_events
 from holdbeat.store.topics import Topic
@@ -33,8 +34,6 @@ GATHER_MAX_S = 0.5
 GATHER_S_PER_LISTENER = 0.0005
 """Events of this long go out together: 500 listeners cannot be woken for each of 2,000 events a second."""
 HEARTBEAT_S = 15.0
-BEGINNING = "0"
-"""The cursor before every event, on any store."""
 
 
 class _Entry:
@@ -154,9 +153,7 @@ class EventFeed:
                     continue
             else:
                 async with self._catching_up:
-                    passed = await self._store.read_for_client(
-                        read_events, None if place == BEGINNING else place, limit=PAGE
-                    )
+                    passed = await self._store.read_for_client(read_events, place_of(place), limit=PAGE)
                 if passed:
                     place = passed[-1].cursor
                     entries = [_Entry(logged) for logged in passed]
