@@ -30,7 +30,7 @@ from holdbeat.domain.schedule_steps import (
 from holdbeat.domain.submission import Submission
 from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.queue.submission import Preparation
-from holdbeat.store.queue.templates import find_template
+from holdbeat.store.queue.templates import named_template
 from holdbeat.store.queue.unique_names import check_name, lock_name, refuse_taken_name
 from holdbeat.store.reads.find_schedules import add_label
 from holdbeat.store.reads.ids import row_by_name
@@ -283,13 +283,7 @@ def _read(tx: Transaction, fields: Mapping[str, Any]) -> dict[str, Any]:
     if "template" in fields and reference is None:
         read.setdefault("template_id", None)
     elif reference is not None:
-        template = find_template(tx, reference) if isinstance(reference, str) else None
-        if template is None:
-            raise Invalid(
-                f"There is no job template {str(reference)[:LONGEST_NAME]!r}. Name one by its id or its name.",
-                code="unknown_template",
-                field="template",
-            )
+        template = named_template(tx, reference)
         if read.get("template_id") not in (None, template.id):
             raise Invalid("template and template_id differ: give one.", code="ambiguous_type", field="template_id")
         read["template_id"] = template.id
