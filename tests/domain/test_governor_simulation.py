@@ -64,8 +64,8 @@ def simulated_week(seed: int, **fields: Any) -> list[str]:
         outcome = chance.choices(("COMPLETED", "FAILED", "SKIPPED", "CANCELLED"), (70, 25, 3, 2))[0]
         schedule = after_run(schedule, outcome, started, fires[0].due_at, now).schedule
         decision = schedule.last_decision or {}
-        told = {name: decision[name] for name in ("next_run_at", "winner", "clamps", "failure_count", "replan_at")}
-        trace.append(f"{iso(started)} ran {outcome} until {iso(now)}: {json.dumps(told)}")
+        figures = {name: decision[name] for name in ("next_run_at", "winner", "clamps", "failure_count", "replan_at")}
+        trace.append(f"{iso(started)} ran {outcome} until {iso(now)}: {json.dumps(figures)}")
         next_step = max(next_step, now)
     return trace
 

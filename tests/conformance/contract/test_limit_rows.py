@@ -170,7 +170,7 @@ def test_a_raised_limit_acts_on_the_next_claim_and_a_lowered_one_ends_nothing(op
     assert len(running) == 1
     store.listen(topics.append)
     store.write_sync(set_limit, "gpu", {"slots": 3})
-    assert any("ready" in told for told in topics)
+    assert any("ready" in topic_set for topic_set in topics)
     running += claim_some(worker, 9, first_slot=10)
     assert len(running) == 3
     store.write_sync(set_limit, "gpu", {"slots": 1})

@@ -55,8 +55,8 @@ def test_direct_requests_that_overlap_keep_the_queue_out_and_that_is_told_once(
     assert store.write_sync(note_starvation, 300) == 1
     assert store.write_sync(note_starvation, 300) == 0 and not store.read_sync(has_starvation_changed, 300)
     ((_, _, _, data),) = events_of(store, "queue.starved")
-    told = json.loads(data)
-    assert (told["limit"], told["resource"], told["waited_s"]) == ("gpu", "gpu", 302)
+    event_data = json.loads(data)
+    assert (event_data["limit"], event_data["resource"], event_data["waited_s"]) == ("gpu", "gpu", 302)
     (known,) = store.read_sync(known_starvation)
     assert (known.limit, (clock.now() - known.since).total_seconds()) == ("gpu", 302)
 
