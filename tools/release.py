@@ -19,7 +19,9 @@ import holdbeat
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 VERSION = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
-NEEDED_IN_SDIST = ("LICENSE", "README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", "tests/conftest.py")
+NEEDED_IN_SDIST = (
+    "LICENSE", "README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", "tests/conftest.py", "benchmarks/__init__.py",
+)  # fmt: skip
 
 
 class Refused(Exception):

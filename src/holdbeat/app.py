@@ -157,7 +157,7 @@ class App(AppStore):
     async def _submit(
         self, calls: Sequence[PendingJob], verb: Callable[..., R], *args: Any
     ) -> tuple[PersistenceAdapter, R]:
-        app = self._at_home()
+        app = self._in_this_process()
         connection = connection_of(self._options, calls)
         if connection is not None:
             opened = await asyncio.to_thread(app._opened)
@@ -197,7 +197,7 @@ class App(AppStore):
         then: PendingJob | None = None,
         then_when: str = "completed",
     ) -> tuple[JobGroup, list[JobHandle]]:
-        """Stores several jobs with a common fate.
+        """Stores several jobs that belong together, as one group.
 
         `then` is a job that runs when the group has ended: `always`, or only if it has `completed`. Its handler reads
         the results of the members as `ctx.upstream["group"]`.
@@ -256,7 +256,7 @@ class App(AppStore):
     async def direct(self, target: Callable[..., Any] | str, /, *, wait_s: float | None = None, **params: Any) -> Any:
         """Runs a job type in the next free slot, ahead of the queue, and returns its result."""
         refuse_connection(self._options, "A direct request")
-        supervisor = self._at_home()._supervisor
+        supervisor = self._in_this_process()._supervisor
         if supervisor is None:
             raise Conflict(_NEEDS_RUNNING, code="not_running")
         preempt = bool(self._options.get("preempt"))
@@ -273,7 +273,7 @@ class App(AppStore):
 
     def direct_sync(self, target: Callable[..., Any] | str, /, *, wait_s: float | None = None, **params: Any) -> Any:
         """`direct` for another thread than that of the event loop in which the App runs."""
-        app = self._at_home()
+        app = self._in_this_process()
         loop = app._supervisor._loop if app._supervisor is not None else None
         if loop is None:
             raise Conflict(_NEEDS_RUNNING, code="not_running")

@@ -74,7 +74,7 @@ class AppStore(AppHooks, JobTypeRegistry):
     @property
     def store(self) -> PersistenceAdapter:
         """The open store, in which the job types of this App are announced."""
-        app = self._at_home()
+        app = self._in_this_process()
         with app._lock:
             store = app._opened()
             if not app._is_announced:
@@ -84,12 +84,12 @@ class AppStore(AppHooks, JobTypeRegistry):
 
     async def _store_for_loop(self) -> PersistenceAdapter:
         """`store`, got ready in a thread: opening it and announcing job types wait for the database."""
-        app = self._at_home()
+        app = self._in_this_process()
         if app._store is not None and app._is_announced:
             return app._store
         return await asyncio.to_thread(lambda: app.store)
 
-    def _at_home(self) -> Self:
+    def _in_this_process(self) -> Self:
         """The App itself, in its own process: a forked child leaves the store to its parent and opens one anew."""
         app = self._origin
         if app._pid != os.getpid():
@@ -118,7 +118,7 @@ class AppStore(AppHooks, JobTypeRegistry):
 
     def _joining(self, connection: Any) -> PersistenceAdapter:
         """The store, its job types made known inside the caller's transaction: one beside it would wait for its end."""
-        app = self._at_home()
+        app = self._in_this_process()
         with app._lock:
             store = app._opened()
             if not app._is_announced:
@@ -137,7 +137,7 @@ class AppStore(AppHooks, JobTypeRegistry):
 
     def close(self) -> None:
         """Closes the store; it is opened again when it is needed."""
-        app = self._at_home()
+        app = self._in_this_process()
         if app is not self:
             return app.close()
         with self._lock:

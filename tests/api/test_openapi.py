@@ -87,13 +87,15 @@ def test_every_route_documents_its_refusals_and_has_a_name_of_its_own(served: Se
 def test_every_route_of_the_contract_is_there(served: Served) -> None:
     document = served.client.get("/openapi.json").json()
     collected = {(method.upper(), path) for path, method, _ in operations(document)}
-    steered = [
+    of_schedules = [
         ("POST", ""), ("GET", ""), ("GET", "/{id}"), ("PATCH", "/{id}"), ("DELETE", "/{id}"), ("POST", "/{id}/enable"),
         ("POST", "/{id}/disable"), ("POST", "/{id}/trigger"), ("POST", "/{id}/pause"), ("POST", "/{id}/resume"),
         ("POST", "/{id}/reset-failures"), ("POST", "/{id}/hints"), ("DELETE", "/{id}/hints"),
         ("GET", "/{id}/occurrences"), ("GET", "/{id}/explain"), ("GET", "/{id}/preview"), ("POST", "/preview"),
     ]  # fmt: skip
-    expected = {(method, prefix + path) for method, path in steered for prefix in ("/api/schedules", "/api/endpoints")}
+    expected = {
+        (method, prefix + path) for method, path in of_schedules for prefix in ("/api/schedules", "/api/endpoints")
+    }
     expected |= {
         ("POST", "/api/jobs"), ("GET", "/api/jobs"), ("POST", "/api/jobs/batch"), ("GET", "/api/jobs/{id}"),
         ("PATCH", "/api/jobs/{id}"), ("POST", "/api/jobs/{id}/cancel"), ("POST", "/api/jobs/{id}/retry"),

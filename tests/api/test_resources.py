@@ -118,6 +118,22 @@ def test_a_template_that_breaks_a_rule_is_refused(client: httpx2.Client, body: d
     problem_of(client.post("/api/job-templates", json=body), 422)
 
 
+@pytest.mark.rule("API-02")
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/api/jobs", "status"), ("/api/job-runs", "status"), ("/api/job-runs", "error_kind"),
+        ("/api/job-groups", "status"), ("/api/schedules/{id}/occurrences", "status"),
+        ("/api/job-templates", "archived"),
+    ],
+)  # fmt: skip
+def test_every_list_refuses_a_word_that_its_filter_does_not_have(client: httpx2.Client, path: str, field: str) -> None:
+    name = unique("s")
+    client.post("/api/schedules", json={"name": name, "type": "echo", "interval_s": 3600}).raise_for_status()
+    refused = problem_of(client.get(path.format(id=name), params={field: "nope"}), 422, "invalid_filter")
+    assert refused["field"] == field
+
+
 # --- the queue ----------------------------------------------------------------------------------------------
 
 

@@ -210,7 +210,7 @@ def test_groups_templates_and_webhooks_have_their_verbs(holdbeat: Command) -> No
     assert holdbeat("deliveries", "list", "--json").json["items"] == []
 
 
-def test_schedules_can_be_made_steered_explained_and_deleted(holdbeat: Command) -> None:
+def test_schedules_can_be_made_paused_explained_and_deleted(holdbeat: Command) -> None:
     made = holdbeat("schedules", "create", "nightly", "story", "words=2", "--cron", "0 3 * * *", "--json").json
     assert made["cron"] == "0 3 * * *" and made["params"] == {"words": 2}
     assert "nightly" in holdbeat("schedules", "list").out

@@ -94,7 +94,7 @@ def test_a_used_store_moves_whole_and_its_work_goes_on(sqlite: Command, postgres
         for priority, last in positions.items():
             assert enqueue_one(store, priority=priority).position > last
         firing = fire(store)
-        assert firing.looked_at >= 4 and firing.fired >= 1 and firing.refused == 0, firing
+        assert firing.judged >= 4 and firing.fired >= 1 and firing.refused == 0, firing
         assert_each_due_time_once(store)
     finally:
         store.close()

@@ -51,7 +51,7 @@ def fire(store: PersistenceAdapter, limit: int = 500) -> Firing:
 def fire_all(store: PersistenceAdapter, limit: int = 500) -> int:
     """Fires until nothing is due any more; how many jobs that made."""
     fired = 0
-    while (firing := fire(store, limit)).looked_at:
+    while (firing := fire(store, limit)).judged:
         fired += firing.fired
     return fired
 

@@ -42,7 +42,7 @@ LIFE_MAX_S = 120
 MEMORY = Path("/dev/shm")
 ON_SQLITE = 0.7
 """The part of the points that are on SQLite where both stores are tried."""
-TOLD_EVERY_S = 30.0
+REPORT_EVERY_S = 30.0
 SHORTER = 5
 """By so many steps earlier a life is to end that was over before its point."""
 
@@ -264,7 +264,7 @@ def _outcome(point: Point) -> Outcome:
 
 def run(engine: str, count: int, jobs: int, seed: int, tell: Callable[[str], None]) -> Verdict:
     """Tries `count` points in `jobs` processes side by side."""
-    began = told = time.monotonic()
+    began = reported_at = time.monotonic()
     verdict = Verdict(engine)
     with contextlib.ExitStack() as cleanup:
         if engine == "postgres":
@@ -275,8 +275,8 @@ def run(engine: str, count: int, jobs: int, seed: int, tell: Callable[[str], Non
         for done in as_completed([pool.submit(_outcome, point) for point in points]):
             verdict.add(done.result())
             verdict.seconds = round(time.monotonic() - began, 1)
-            if time.monotonic() > told + TOLD_EVERY_S:
-                told = time.monotonic()
+            if time.monotonic() > reported_at + REPORT_EVERY_S:
+                reported_at = time.monotonic()
                 left_s = verdict.seconds * (len(points) - verdict.points) / verdict.points
                 tell(f"{verdict} (of {len(points):,}; about {left_s / 60:.0f} min left)")
     return verdict

@@ -57,11 +57,11 @@ def test_one_host_has_128_slots_where_http_has_more() -> None:
     each_host = Limit("each:host", resource="http", type="http", slots=128, per_partition=True)
     for text in ("resources:default=1,http=256", "resources:http=129", "per_type:story=2"):
         limits = ConcurrencyPolicy.parse(text).limits()
-        assert limits.named("each:host") == each_host
+        assert each_host in limits
         assert "each:host" in {pool.key for pool in limits.covering("http", "http")}
         assert "each:host" not in {pool.key for pool in limits.covering("http", "other")}
     for text in ("resources:http=128", "resources:gpu=1", "global:1000", "unlimited"):
-        assert ConcurrencyPolicy.parse(text).limits().named("each:host") is None
+        assert "each:host" not in {limit.name for limit in ConcurrencyPolicy.parse(text).limits()}
 
 
 @pytest.mark.rule("DEC-011", "LIM-01")

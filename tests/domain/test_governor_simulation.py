@@ -49,7 +49,7 @@ def simulated_week(seed: int, **fields: Any) -> list[str]:
         looks = [next_step, schedule.next_run_at, datetime.fromisoformat(replan_at) if replan_at else None]
         now = max(now, min(at for at in looks if at is not None))
         if now == next_step:
-            schedule, what = steered(schedule, now, chance)
+            schedule, what = random_step(schedule, now, chance)
             trace.append(f"{iso(now)} {what} -> {schedule.next_run_at and iso(schedule.next_run_at)}")
             next_step = now + timedelta(milliseconds=chance.randrange(60_000, 4 * 3_600_000))
             continue
@@ -64,13 +64,13 @@ def simulated_week(seed: int, **fields: Any) -> list[str]:
         outcome = chance.choices(("COMPLETED", "FAILED", "SKIPPED", "CANCELLED"), (70, 25, 3, 2))[0]
         schedule = after_run(schedule, outcome, started, fires[0].due_at, now).schedule
         decision = schedule.last_decision or {}
-        told = {name: decision[name] for name in ("next_run_at", "winner", "clamps", "failure_count", "replan_at")}
-        trace.append(f"{iso(started)} ran {outcome} until {iso(now)}: {json.dumps(told)}")
+        figures = {name: decision[name] for name in ("next_run_at", "winner", "clamps", "failure_count", "replan_at")}
+        trace.append(f"{iso(started)} ran {outcome} until {iso(now)}: {json.dumps(figures)}")
         next_step = max(next_step, now)
     return trace
 
 
-def steered(schedule: Schedule, now: datetime, chance: random.Random) -> tuple[Schedule, str]:
+def random_step(schedule: Schedule, now: datetime, chance: random.Random) -> tuple[Schedule, str]:
     what = chance.choice(("faster", "slower", "once", "both", "clear", "pause", "hold", "resume", "reset", "edit"))
     soon = now + timedelta(milliseconds=chance.randrange(0, 1_200_000))
     match what:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook as Verifier
 from standardwebhooks import WebhookVerificationError
 
+from holdbeat.domain import events
 from holdbeat.domain import webhook as wh
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import Invalid
@@ -240,7 +241,7 @@ def test_a_replay_starts_afresh_under_the_same_id() -> None:
 
 
 def test_the_message_is_the_same_bytes_whenever_it_is_encoded() -> None:
-    message = {"type": wh.GROUP_FINISHED, "data": {"group": {"name": "日本"}}}
+    message = {"type": events.GROUP_FINISHED, "data": {"group": {"name": "日本"}}}
     assert wh.encode_payload(json.loads(wh.encode_payload(message))) == wh.encode_payload(message)
 
 

@@ -70,14 +70,14 @@ async def test_an_async_handler_is_cancelled_at_its_await_within_a_second(store_
 @pytest.mark.rule("CAN-02", "CAN-03", "CAN-04", "CON-002", "INV-006")
 async def test_a_thread_that_does_not_end_keeps_its_slot_its_lease_and_its_group_waiting(store_url: str) -> None:
     app = App(store_url, **SETTINGS)
-    begun, told, may_end = threading.Event(), threading.Event(), threading.Event()
+    begun, stop_seen, may_end = threading.Event(), threading.Event(), threading.Event()
 
     @app.job
     def stubborn(ctx: Context) -> str:
         begun.set()
         while not ctx.cancelled:
             time.sleep(0.01)
-        told.set()
+        stop_seen.set()
         may_end.wait(60)
         return "too late"
 
@@ -89,7 +89,7 @@ async def test_a_thread_that_does_not_end_keeps_its_slot_its_lease_and_its_group
         await asyncio.to_thread(begun.wait, 20)
         other = await app.enqueue("after")
         app.store.write_sync(cancel_job, members[0].id)
-        assert await asyncio.to_thread(told.wait, 20)
+        assert await asyncio.to_thread(stop_seen.wait, 20)
         cancelled = job(app.store, members[0].id)
         assert (cancelled.status, cancelled.run and cancelled.run.status) == (JobStatus.CANCELLED, None)
         await app._supervisor.dispatcher.step()  # type: ignore[union-attr]

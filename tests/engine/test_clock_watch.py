@@ -34,17 +34,17 @@ def open_store(store_url: str, clock: ManualClock) -> Iterator[OpenStore]:
 @pytest.mark.rule("TIME-07")
 def test_a_jump_of_the_wall_clock_is_told_once_and_recorded(open_store: OpenStore, clock: ManualClock) -> None:
     store = open_store()
-    told: list[ClockJump] = []
+    jumps: list[ClockJump] = []
 
     async def scene() -> None:
         watch = ClockWatch(store)
         for seconds, jump in ((5, 0), (3600, 0), (1, 1.9), (1, 2.1), (1, -86400), (1, 0)):
             clock.advance(seconds)
             clock.jump(jump)
-            told.extend(await watch.look())
+            jumps.extend(await watch.check())
 
     asyncio.run(scene())
-    assert told == [ClockJump("machine", 2.1), ClockJump("machine", -86400)]
+    assert jumps == [ClockJump("machine", 2.1), ClockJump("machine", -86400)]
     assert len(events_of(store, "clock.jumped")) == 2
 
 
@@ -61,20 +61,20 @@ class _Ahead(SystemClock):
 def test_a_machine_that_disagrees_with_the_database_is_told_and_the_database_decides(postgres_url: str) -> None:
     store: PersistenceAdapter = open_at(postgres_url)
     assert isinstance(store.clock, OffsetClock)
-    told: list[ClockJump] = []
+    jumps: list[ClockJump] = []
     machine = _Ahead()
 
     async def scene() -> None:
         watch = ClockWatch(store, machine=machine)
-        told.extend(await watch.look())
-        assert told == [] and abs(watch.skew_s) < 2
+        jumps.extend(await watch.check())
+        assert jumps == [] and abs(watch.skew_s) < 2
         machine.amount = timedelta(minutes=10)
-        told.extend(await watch.look())
-        told.extend(await watch.look())
+        jumps.extend(await watch.check())
+        jumps.extend(await watch.check())
         assert round(watch.skew_s) == -600
 
     asyncio.run(scene())
-    assert [(jump.clock, round(jump.amount_s)) for jump in told] == [("machine", 600), ("skew", -600)]
+    assert [(jump.clock, round(jump.amount_s)) for jump in jumps] == [("machine", 600), ("skew", -600)]
     assert abs(store.clock.now() - SystemClock().now()) < timedelta(seconds=2)
     assert len(rows(store, "SELECT 1 FROM events WHERE name = 'clock.jumped'")) == 2
     store.close()
@@ -84,7 +84,7 @@ def test_a_machine_that_disagrees_with_the_database_is_told_and_the_database_dec
 def test_a_database_whose_clock_jumped_while_nobody_wrote_is_noticed(postgres_url: str) -> None:
     store = open_at(postgres_url)
     assert isinstance(store.clock, OffsetClock)
-    told: list[ClockJump] = []
+    jumps: list[ClockJump] = []
 
     async def scene() -> None:
         assert isinstance(store.clock, OffsetClock)
@@ -92,10 +92,10 @@ def test_a_database_whose_clock_jumped_while_nobody_wrote_is_noticed(postgres_ur
         now = store.clock.monotonic()
         store.clock.sample(SystemClock().now() + timedelta(hours=1), asked=now, answered=now)
         watch = ClockWatch(store)
-        told.extend(await watch.look())
+        jumps.extend(await watch.check())
 
     asyncio.run(scene())
-    assert [(jump.clock, round(jump.amount_s)) for jump in told] == [("database", -3600)]
+    assert [(jump.clock, round(jump.amount_s)) for jump in jumps] == [("database", -3600)]
     store.close()
 
 

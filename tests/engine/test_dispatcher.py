@@ -94,7 +94,7 @@ async def test_a_result_is_offered_again_until_the_store_takes_it(
         with outage.during():
             gate.set()
             # Offered, refused, and kept.
-            await until(lambda: supervisor.dispatcher.backoff.has_failed)
+            await until(lambda: supervisor.dispatcher.backoff.is_paused)
             await until(lambda: len(supervisor.dispatcher.results))
             await until(lambda: "the store is not available (results that wait: 1)" in caplog.text)
         done = await first.wait(30)
@@ -147,11 +147,11 @@ async def test_free_slots_for_http_calls_alone_start_no_cycle_beside_another(pos
         assert len(http) >= dispatcher._batch
         dispatcher._cycles_in_flight += 1  # one that holds all ordinary slots
         dispatcher.slots.give_back(http)
-        dispatcher.look()
+        dispatcher.wake()
         assert not dispatcher._cycle_tasks
         # As many ordinary slots are worth one.
         dispatcher.slots.give_back(ordinary)
-        dispatcher.look()
+        dispatcher.wake()
         assert dispatcher._cycle_tasks
         dispatcher._cycles_in_flight -= 1
     app.close()

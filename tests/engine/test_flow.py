@@ -62,7 +62,7 @@ async def test_one_gpu_and_three_models_with_affinity_change_less_often(store_ur
 
         @app.job(resource="gpu", affinity="model", retries=0)
         async def write(model: str) -> None:
-            loaded.append(model)  # noqa: B023 - called within this turn of the loop
+            loaded.append(model)  # noqa: B023 - called within this iteration of the loop
 
         handles = [await app.enqueue("write", model=model) for model in "abcabcabcabc"]
         async with app.running():

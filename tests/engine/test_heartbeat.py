@@ -87,9 +87,9 @@ async def test_handlers_that_block_the_loop_or_compute_without_end_keep_their_le
 class Working:
     """A stage on which one job runs until it is told to end."""
 
-    def __init__(self, on_stage: Stage, told: list[StopReason | None], lease_id: str) -> None:
+    def __init__(self, on_stage: Stage, reasons: list[StopReason | None], lease_id: str) -> None:
         self.stage = on_stage
-        self.told = told
+        self.reasons = reasons
         self.lease_id = lease_id
 
     @property
@@ -100,21 +100,21 @@ class Working:
 @contextlib.asynccontextmanager
 async def working(url: str, folder: Path, clock: Any) -> Any:
     app = App()
-    told: list[StopReason | None] = []
+    reasons: list[StopReason | None] = []
 
     @app.job(retries=0)
     async def work(ctx: Context) -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            told.append(ctx._stop.reason)
+            reasons.append(ctx._stop.reason)
 
     async with stage(app, folder, clock, store=url) as on_stage:
         await app.enqueue("work")
         (claim,) = await on_stage.supervisor.dispatcher.step()
         await asyncio.sleep(0)
         try:
-            yield Working(on_stage, told, claim.lease.id)
+            yield Working(on_stage, reasons, claim.lease.id)
         finally:
             on_stage.supervisor.dispatcher.running.interrupt_all()
             await until(lambda: not on_stage.supervisor.dispatcher.running)
@@ -147,15 +147,15 @@ async def test_a_failed_beat_is_tried_again_and_disturbs_nobody_before_the_deadl
             assert "it will be tried again" in caplog.text
             clock.more_s += 200
             assert not await asyncio.to_thread(work.heartbeat.step)
-            assert not work.told
+            assert not work.reasons
         assert work.heartbeat.step()
         with outage.during():
             clock.more_s += 299
             assert not await asyncio.to_thread(work.heartbeat.step)
-            assert not work.told
+            assert not work.reasons
             clock.more_s += 1.5
             assert not await asyncio.to_thread(work.heartbeat.step)
-            await until(lambda: work.told == [StopReason.LOST])
+            await until(lambda: work.reasons == [StopReason.LOST])
         await work.stage.step()
 
 
@@ -174,7 +174,7 @@ async def test_a_beat_that_hangs_does_not_hide_the_deadline(store_url: str, tmp_
             connection.execute("LOCK TABLE leases IN ACCESS EXCLUSIVE MODE")
         beating = asyncio.create_task(asyncio.to_thread(work.heartbeat.step))
         clock.advance(300)
-        await until(lambda: work.told == [StopReason.LOST], 8)
+        await until(lambda: work.reasons == [StopReason.LOST], 8)
         assert not beating.done()
         connection.execute("ROLLBACK")
         connection.close()
@@ -188,7 +188,7 @@ async def test_a_worker_that_learns_that_its_lease_is_gone_stops_the_handler(sto
         store = work.stage.app.store
         store.write_sync(lambda tx: tx.execute("DELETE FROM leases"))
         assert work.heartbeat.step()
-        await until(lambda: work.told == [StopReason.LOST])
+        await until(lambda: work.reasons == [StopReason.LOST])
         await work.stage.supervisor.dispatcher.settle_all()
         assert "lease.stale_result" in event_names(store)
 
@@ -217,7 +217,7 @@ async def test_a_jump_of_the_wall_clock_is_answered_with_a_beat(store_url: str, 
             await until(lambda: value(store, expires) != before)
         finally:
             heartbeat.stop()
-        assert not work.told
+        assert not work.reasons
         # And recovery, which may look before the beat, leaves the live one alone.
         assert await work.stage.supervisor.recovery.step() == 0
 

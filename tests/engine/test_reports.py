@@ -20,7 +20,7 @@ from holdbeat.engine.retention import Retention
 from holdbeat.engine.run_reports import RunReports
 from holdbeat.store.recovery.recover_leases import recover_lease
 from holdbeat.store.running.claim import Vacancy, claim
-from holdbeat.store.running.run_output import list_artifacts
+from holdbeat.store.running.run_output import ARTIFACT_DATA_MAX, list_artifacts
 from holdbeat.testing import stage
 from tests.engine.acting import Outage, fail_writes, job, rows, stop_failing_writes, until, value
 
@@ -78,7 +78,7 @@ async def test_words_that_could_not_be_written_are_kept_in_order_until_they_can(
         assert supervisor is not None
         with outage.during():
             gate.set()
-            await until(lambda: supervisor.dispatcher.backoff.has_failed or not supervisor.reports.is_empty)
+            await until(lambda: supervisor.dispatcher.backoff.is_paused or not supervisor.reports.is_empty)
         done = await handle.wait(30)
         assert done.status is JobStatus.COMPLETED
         await supervisor.reports.flush()
@@ -142,6 +142,17 @@ async def test_an_artifact_that_could_not_be_stored_leaves_the_one_on_record_as_
     assert _on_record(app, lease) == [b"one"]
     reports.artifact("model", b"three")
     assert _on_record(app, lease) == [b"three"]
+    app.close()
+
+
+@pytest.mark.rule("EXE-03")
+async def test_an_artifact_too_large_for_the_store_is_refused_with_the_setting_that_helps(store_url: str) -> None:
+    app = App(store_url)
+    lease = _held_run(app)
+    with pytest.raises(Invalid, match="Set artifact_dir to a folder") as refused:
+        RunReports(app.store, None).of(lease).artifact("film", bytes(ARTIFACT_DATA_MAX + 1))
+    assert (refused.value.code, refused.value.field) == ("artifact_too_large", "film")
+    assert app.store.read_sync(list_artifacts, lease.id) == []
     app.close()
 
 

@@ -414,7 +414,7 @@ def test_a_trigger_whose_store_is_down_waits_between_its_attempts(
 
         monkeypatch.setattr(store, "read", down)
         monkeypatch.setattr("holdbeat.engine.service.FAILED_PAUSE_S", 600)
-        trigger._looked_at = float("-inf")
+        trigger._read_at = float("-inf")
         await trigger.start()
         await until(lambda: trigger.rests)
         for _ in range(100):

@@ -220,10 +220,10 @@ async def test_without_a_grace_nothing_is_killed_until_someone_asks_for_it() -> 
 @pytest.mark.rule("EXE-02")
 async def test_tearing_down_the_worker_kills_the_process() -> None:
     stage = on_stage(bad.never_ends, "process")
-    told = asyncio.Event()
-    stage.script.on_log = lambda text: told.set()
+    has_logged = asyncio.Event()
+    stage.script.on_log = lambda text: has_logged.set()
     running = asyncio.create_task(stage.run())
-    await told.wait()
+    await has_logged.wait()
     running.cancel()
     outcome = await running
     assert outcome.error_kind is ErrorKind.INTERRUPTED

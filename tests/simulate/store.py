@@ -81,10 +81,10 @@ class Database:
         return frozenset(worker_id for worker_id, owner in self.announced.items() if owner.is_dead)
 
     def wake(self, topics: frozenset[str]) -> None:
-        told = topics - {"events"}
-        if told:
+        other_topics = topics - {"events"}
+        if other_topics:
             for store in self.stores:
-                store.hear(told)
+                store.hear(other_topics)
 
 
 class InlineStore(PersistenceAdapter):

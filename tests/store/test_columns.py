@@ -51,8 +51,8 @@ def test_a_column_is_converted_as_the_type_of_its_field_says_or_as_the_reader_wa
     assert read(("id", "parts", "names"), ("a", ' {"b": 1}', '["c", "d"]')) == Thing(
         "a", parts={"b": 1}, names=("c", "d")
     )
-    told = row_reader(Thing, ("id", "names"), {"names": lambda text: tuple(text.split(","))})
-    assert told(Engine(), ("a", "c,d")) == Thing("a", names=("c", "d"))  # type: ignore[arg-type]
+    reader = row_reader(Thing, ("id", "names"), {"names": lambda text: tuple(text.split(","))})
+    assert reader(Engine(), ("a", "c,d")) == Thing("a", names=("c", "d"))  # type: ignore[arg-type]
 
 
 def test_a_null_stays_none_and_columns_after_the_named_ones_are_left_out() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from holdbeat.domain.errors import HoldbeatError
 from holdbeat.domain.views import event_json
+from holdbeat.operations.system import place_of
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.reads.event_log import LoggedEvent, latest_cursor, read_events
 from holdbeat.store.topics import Topic
@@ -33,8 +34,6 @@ GATHER_MAX_S = 0.5
 GATHER_S_PER_LISTENER = 0.0005
 """Events of this long go out together: 500 listeners cannot be woken for each of 2,000 events a second."""
 HEARTBEAT_S = 15.0
-BEGINNING = "0"
-"""The cursor before every event, on any store."""
 
 
 class _Entry:
@@ -55,7 +54,7 @@ class EventFeed:
         self._numbers: dict[str, int] = {}
         self._head = ""
         """The cursor of the newest event read."""
-        self._news = asyncio.Event()
+        self._new_events = asyncio.Event()
         self._woken = asyncio.Event()
         self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -104,13 +103,13 @@ class EventFeed:
             del self._numbers[self._entries.popleft().cursor]
             self._first += 1
         self._head = events[-1].cursor
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        new_events, self._new_events = self._new_events, asyncio.Event()
+        new_events.set()
 
     async def close(self) -> None:
         """Ends the reader and every listener's stream."""
         self._closed.set()
-        self._news.set()
+        self._new_events.set()
         self._woken.set()
         if self._unsubscribe is not None:
             self._unsubscribe()
@@ -143,7 +142,7 @@ class EventFeed:
         # Who is cut off before the first event must know where to go on, too.
         yield f": holdbeat events\nid: {place}\n\n".encode()
         while not self._closed.is_set():
-            news = self._news
+            new_events = self._new_events
             number = self._first + len(self._entries) if place == self._head else self._numbers.get(place, -2) + 1
             if number >= self._first:
                 text, reached = self._kept_from(number, names, job_id)
@@ -154,9 +153,7 @@ class EventFeed:
                     continue
             else:
                 async with self._catching_up:
-                    passed = await self._store.read_for_client(
-                        read_events, None if place == BEGINNING else place, limit=PAGE
-                    )
+                    passed = await self._store.read_for_client(read_events, place_of(place), limit=PAGE)
                 if passed:
                     place = passed[-1].cursor
                     entries = [_Entry(logged) for logged in passed]
@@ -167,7 +164,7 @@ class EventFeed:
                 # Nothing is behind this place: it is where the reader will be, whatever it is called.
             try:
                 async with asyncio.timeout(HEARTBEAT_S):
-                    await news.wait()
+                    await new_events.wait()
             except TimeoutError:
                 yield f": still here\nid: {place}\n\n".encode()
 

@@ -17,8 +17,8 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.topics import Topic
 
 FRESH_S = 1.0
-SECOND_LOOK_S = 0.05
-"""A key that is not known yet may be new: look again, but not more often than this."""
+READ_AGAIN_S = 0.05
+"""A key that is not known yet may be new: the keys are read again, but not more often than this."""
 NOTE_USE_S = 30.0
 
 
@@ -76,10 +76,10 @@ class KeyRing:
         self.any_exists = bool(keys)
         self._read_at = read_at
 
-    async def _look_again(self) -> None:
-        """Reads the keys again for an unknown caller, at most every SECOND_LOOK_S; callers meanwhile share one read."""
+    async def _read_again(self) -> None:
+        """Reads the keys again for an unknown caller, at most every READ_AGAIN_S; callers meanwhile share one read."""
         asked_at = self._store.clock.monotonic()
-        early_s = self._read_at + SECOND_LOOK_S - asked_at
+        early_s = self._read_at + READ_AGAIN_S - asked_at
         if early_s > 0:
             await asyncio.sleep(early_s)
         async with self._reading:
@@ -93,7 +93,7 @@ class KeyRing:
         digest = hash_of(key)
         api_key = self._by_hash.get(digest)
         if api_key is None:
-            await self._look_again()
+            await self._read_again()
             api_key = self._by_hash.get(digest)
         if api_key is None or not hmac.compare_digest(api_key.hash, digest):
             return None
@@ -109,7 +109,7 @@ class KeyRing:
         if not self.is_fresh:
             await self.refresh()
         if digest not in self._sessions:
-            await self._look_again()
+            await self._read_again()
         return self.session(digest)
 
     def expire(self) -> None:

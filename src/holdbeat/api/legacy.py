@@ -1,6 +1,6 @@
 """The legacy API under `/jobs`: a thin layer of old words over the same store (CON-004).
 
-Every answer says that it is on its way out; every call is counted.
+Every answer says that the path is deprecated; every call is counted.
 """
 
 from __future__ import annotations

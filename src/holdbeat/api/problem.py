@@ -65,7 +65,7 @@ def encode(value: Any) -> bytes:
 
 
 async def encode_in_turns(value: dict[str, Any]) -> bytes:
-    """`encode` for an answer that may be a list of many items: other requests have a turn after each part of it."""
+    """`encode` for an answer that may be a list of many items: other requests go on after each part of it."""
     items = value.get("items", ())
     if len(items) <= PART or len(value) > 1:
         return encode(value)

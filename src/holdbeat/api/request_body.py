@@ -1,4 +1,4 @@
-"""The body of a request that is passed on while it still arrives, and the news that its client has gone."""
+"""The body of a request that is passed on while it still arrives, and the notice that its client has gone."""
 
 from __future__ import annotations
 

@@ -50,11 +50,11 @@ class LoopThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def call(self, action: Callable[[], None]) -> None:
-        """Has something done there soon."""
+        """Calls a function in that loop soon."""
         self._loop.call_soon_threadsafe(action)
 
     def close(self) -> None:
-        """Ends the loop once what it is at is done."""
+        """Ends the loop after what it is doing now."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
         if not self._thread.is_alive():
@@ -75,7 +75,7 @@ class OneWrite:
     """A transport that sends an answer's head together with its body.
 
     Each send lets another thread take the interpreter, and while the store works it does: one send less for each
-    answer is worth a tenth of the requests per second. What is held goes out in the same turn of the loop.
+    answer is worth a tenth of the requests per second. What is held goes out in the same iteration of the loop.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -107,7 +107,7 @@ class OneWrite:
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """Cuts a connection whose request does not arrive in time: silent clients, slow ones, dripping bodies (I13)."""
+    """Closes a connection whose request does not arrive in time: a client sends nothing, or too slowly (I13)."""
 
     _alarm: asyncio.TimerHandle | None = None
     _write_alarm: asyncio.TimerHandle | None = None
@@ -228,7 +228,7 @@ class TimedProtocol(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without hands on the process's signals."""
+    """uvicorn, without its handlers for the process's signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ KEY_ID = "holdbeat.key_id"
 """The key that a request came in with; None if it needed none."""
 SESSION = "holdbeat.session"
 """The session that a request came as; None if it came without one."""
-LOOK_AGAIN_S = 0.5
+RETRY_S = 0.5
 
 
 async def while_admitted(
@@ -47,7 +47,7 @@ async def _is_admitted(context: ApiContext, scope: AsgiScope) -> bool:
             # The store does not answer: messages wait until the key can be checked.
             if context.feed.is_closed:
                 return False
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(RETRY_S)
     key_id: str | None = scope[KEY_ID]
     if key_id is None:
         return not keys.any_exists

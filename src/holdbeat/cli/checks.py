@@ -57,7 +57,7 @@ OK, WARNING, WRONG = State.OK, State.WARNING, State.WRONG
 def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[Check], dict[str, str]]:
     """All checks of an opened store, and versions that only it knows."""
     is_file = hasattr(store, "integrity_problems")
-    looks: dict[str, Callable[[Any, Any], Finding]] = {
+    finders: dict[str, Callable[[Any, Any], Finding]] = {
         # Before anything is written: a damaged file is not written to.
         **({"integrity": _integrity} if is_file and not quick else {}),
         **({"damage": _damage} if is_file else {}),
@@ -73,11 +73,11 @@ def checks_of(settings: Any, store: Any, *, quick: bool = False) -> tuple[list[C
         **({"disk": _disk, "locks": _locks} if is_file else {}),
     }
     checks: list[Check] = []
-    for name, look in looks.items():
+    for name, find in finders.items():
         if name == "write" and any(check.name == "integrity" and check.state is WRONG for check in checks):
             continue
         try:
-            checks.append(Check(name, *look(settings, store)))
+            checks.append(Check(name, *find(settings, store)))
         except HoldbeatError as error:
             checks.append(Check(name, WRONG, error.detail))
         except OSError as error:

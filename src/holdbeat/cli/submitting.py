@@ -181,7 +181,7 @@ def print_direct(answer: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def print_stream(messages: Generator[Any, None, None], *, as_json: bool) -> None:
-    """Chunks to stdout as they come, news of the wait to stderr; the result only if nothing was emitted."""
+    """Chunks to stdout as they come, how it waits to stderr; the result only if nothing was emitted."""
     last = ""
     for message in messages:
         if as_json:

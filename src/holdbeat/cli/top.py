@@ -67,29 +67,29 @@ def top(backend: Backend, every: float, once: bool, as_json: bool) -> None:
     next runs and limits. Ids are shortened: every verb takes the end of an id.
     """
     if as_json:
-        print_json(_look(backend))
+        print_json(_read(backend))
         return
     if once or not sys.stdout.isatty() or not sys.stdin.isatty():
-        say(*_parts(_look(backend), backend.url))
+        say(*_parts(_read(backend), backend.url))
         return
     from rich.live import Live
 
     to = console()
     view = View(every)
-    look = _look(backend)
+    snapshot = _read(backend)
 
     def screen() -> Group:
-        return fitted_screen(look, backend.url, to.width, to.height, view)
+        return fitted_screen(snapshot, backend.url, to.width, to.height, view)
 
     with contextlib.suppress(KeyboardInterrupt), _keys() as pressed, Live(screen(), console=to, screen=True) as live:
         while (key := pressed(view.every_s)) not in _QUIT:
             view.press(key)
             with contextlib.suppress(Unavailable):
-                look = look if view.is_held else _look(backend)
+                snapshot = snapshot if view.is_held else _read(backend)
             live.update(screen(), refresh=True)
 
 
-def _look(backend: Backend) -> dict[str, Any]:
+def _read(backend: Backend) -> dict[str, Any]:
     return {
         "at": iso(SystemClock().now()),
         "stats": backend.stats(),
@@ -110,37 +110,37 @@ def _next(backend: Backend) -> list[Any]:
     return sorted(schedules, key=lambda schedule: str(schedule["fires_at"]))[:SCHEDULES_SHOWN]
 
 
-def _coloured_counts(look: dict[str, Any], width: int) -> Text:
+def _coloured_counts(snapshot: dict[str, Any], width: int) -> Text:
     """The counts, each in the colour of its status."""
     from rich.text import Text
 
     line = Text()
-    for name, amount in look["stats"]["jobs"].items():
+    for name, amount in snapshot["stats"]["jobs"].items():
         line.append(f"{name} ", style="dim").append(f"{amount}   ", style=f"bold {COLOURS.get(name, '')}".strip())
     line.truncate(width, overflow="ellipsis")
     return line
 
 
-def _sections(look: dict[str, Any]) -> list[tuple[str, list[Drawn], int]]:
+def _sections(snapshot: dict[str, Any]) -> list[tuple[str, list[Drawn], int]]:
     """Each with its title, what is drawn, and how many there are: lists are read in parts."""
-    stats = look["stats"]
-    now = from_iso(look["at"])
+    stats = snapshot["stats"]
+    now = from_iso(snapshot["at"])
     # Where work waits comes first, because that is what a short screen must show.
     slots = sorted(stats["resources"].items(), key=lambda item: (-item[1]["waiting"], -item[1]["used"], item[0]))
     # Most of the time there is no direct request, and then no line is spent on them.
-    direct = look["direct"]
+    direct = snapshot["direct"]
     direct_section = [("DIRECT REQUESTS", [direct_table(direct, now)], len(direct))] if direct else []
     # Limits by resource alone stand among the slots already.
-    limits = [limit for limit in look["limits"] if _is_told(limit)]
+    limits = [limit for limit in snapshot["limits"] if _is_told(limit)]
     limit_section = [("LIMITS", [limits_table(limits)], len(limits))] if limits else []
     return [
         ("SLOTS", [resources_table(dict(slots))], len(slots)),
         *limit_section,
-        ("RUNNING", [running_table(look["running"], now)], stats["jobs"].get("RUNNING", 0)),
-        ("QUEUE", queue_table(look["queue"], now), stats["jobs"].get("QUEUED", 0)),
+        ("RUNNING", [running_table(snapshot["running"], now)], stats["jobs"].get("RUNNING", 0)),
+        ("QUEUE", queue_table(snapshot["queue"], now), stats["jobs"].get("QUEUED", 0)),
         *direct_section,
-        ("WORKERS", [workers_table(look["workers"], now)], len(look["workers"])),
-        ("NEXT RUNS", [schedules_table(look["schedules"], now)], stats["schedules"]),
+        ("WORKERS", [workers_table(snapshot["workers"], now)], len(snapshot["workers"])),
+        ("NEXT RUNS", [schedules_table(snapshot["schedules"], now)], stats["schedules"]),
     ]
 
 
@@ -150,21 +150,21 @@ def _is_told(limit: Any) -> bool:
     return not limit["resource"] or any(limit[name] for name in further)
 
 
-def _parts(look: dict[str, Any], url: str) -> list[Drawn]:
-    counts = "   ".join(f"{name} {amount}" for name, amount in look["stats"]["jobs"].items())
+def _parts(snapshot: dict[str, Any], url: str) -> list[Drawn]:
+    counts = "   ".join(f"{name} {amount}" for name, amount in snapshot["stats"]["jobs"].items())
     parts: list[Drawn] = [f"holdbeat   {url}", counts, ""]
-    for title, drawn, _ in _sections(look):
+    for title, drawn, _ in _sections(snapshot):
         parts += [title, *drawn, ""]
     return parts
 
 
-def fitted_screen(look: dict[str, Any], url: str, width: int, height: int, view: View | None = None) -> Group:
+def fitted_screen(snapshot: dict[str, Any], url: str, width: int, height: int, view: View | None = None) -> Group:
     """One screen on which every section is seen: lists that are too long for it end in how many more there are."""
     from rich.console import Group
     from rich.text import Text
 
     view = view or View()
-    sections = [section for section in _sections(look) if section[0] not in view.hidden]
+    sections = [section for section in _sections(snapshot) if section[0] not in view.hidden]
     # A title to each section, and a header to each that has rows; pauses stand above the queue; the keys at the foot.
     lines = 3 + sum(len(drawn) + (1 if _rows(drawn) else 0) for _, drawn, _ in sections)
     room = _shared(height - lines, [(_rows(drawn), total) for _, drawn, total in sections])
@@ -174,7 +174,7 @@ def fitted_screen(look: dict[str, Any], url: str, width: int, height: int, view:
     )
     is_airy = lines + taken + len(sections) <= height
     pace = "held" if view.is_held else f"every {view.every_s:g} s"
-    parts: list[RenderableType] = [_line(f"holdbeat   {url}   {pace}", width), _coloured_counts(look, width)]
+    parts: list[RenderableType] = [_line(f"holdbeat   {url}   {pace}", width), _coloured_counts(snapshot, width)]
     for (title, drawn, total), lines_given in zip(sections, room, strict=True):
         if is_airy:
             parts.append(Text(""))

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdbeat.domain.endpoint import HTTP_RESOURCE, HTTP_TYPE
+from holdbeat.domain.endpoint import HTTP_TYPE
 from holdbeat.domain.errors import SettingsError
+from holdbeat.domain.lease import HTTP_RESOURCE
 from holdbeat.domain.limit import EACH, Limit, Limits
 from holdbeat.schemas.field_bounds import SLOTS_MAX
 

@@ -23,7 +23,6 @@ from holdbeat.schemas.field_bounds import LONGEST_URL
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 HTTP_TYPE = "http"
-HTTP_RESOURCE = "http"
 
 _OUTSIDE_URL = re.compile(r"[\x00-\x20\x7f\\\ud800-\udfff]")
 

@@ -1,4 +1,4 @@
-"""JobGroup and GroupFailurePolicy: several Jobs with a common fate.
+"""JobGroup and GroupFailurePolicy: several Jobs that belong together.
 
 Guards INV-006: a group ends only when every member's chain has ended and none still holds a lease.
 """

@@ -172,9 +172,6 @@ class Limits:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def named(self, name: str) -> Limit | None:
-        return self._by_name.get(name)
-
     def with_more(self, limits: Iterable[Limit]) -> Limits:
         """These and those; of two with one name the latter."""
         return Limits([*self, *limits])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 OLD_SETTINGS = {
     "lease_duration": "lease_s (seconds)",
     "lease_duration_seconds": "lease_s",
@@ -74,10 +76,10 @@ OLD_STATUSES = {
 """Statuses of jobs and runs, in lower case."""
 
 
-def status_hint(word: str) -> str:
-    """A sentence that names our word for an old status; empty if it is none."""
-    status = OLD_STATUSES.get(word.lower())
-    return f" It is called {status} here." if status else ""
+def status_hint(word: str, known: Collection[str]) -> str:
+    """A sentence that names our word for an old status; empty if it is none of those that are known."""
+    status = OLD_STATUSES.get(word.lower(), "")
+    return f" It is called {status} here." if status.partition(",")[0] in known else ""
 
 
 def field_hint(name: str) -> str:

@@ -134,24 +134,19 @@ def _plain_size(value: dict[Any, Any]) -> int | None:
 def _check_string(text: str, place: str) -> None:
     if "\x00" in text:
         raise Invalid(
-            f"{_place(place)} contains the character NUL, which cannot be stored; remove it, or send base64.",
+            f"{storable_text(place)} contains the character NUL, which cannot be stored; remove it, or send base64.",
             code="invalid_text",
-            field=_place(place),
+            field=storable_text(place),
         )
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
             raise Invalid(
-                f"{_place(place)} contains half of a surrogate pair; send whole characters.",
+                f"{storable_text(place)} contains half of a surrogate pair; send whole characters.",
                 code="invalid_text",
-                field=_place(place),
+                field=storable_text(place),
             ) from None
-
-
-def _place(place: str) -> str:
-    """A field's path that can itself be written into an answer."""
-    return storable_text(place)
 
 
 def _too_big(field: str, max_bytes: int) -> Invalid:
@@ -170,7 +165,7 @@ def _big_integer(place: str) -> Invalid:
     return Invalid(
         f"{place} is an integer beyond 64 bits; send it as a string.",
         code="invalid_number",
-        field=_place(place),
+        field=storable_text(place),
     )
 
 
@@ -178,7 +173,7 @@ def _not_finite(place: str) -> Invalid:
     return Invalid(
         f"{place} is not a finite number; NaN and Infinity do not exist in JSON. Send null or a string.",
         code="invalid_number",
-        field=_place(place),
+        field=storable_text(place),
     )
 
 

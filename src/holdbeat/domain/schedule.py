@@ -15,9 +15,10 @@ from typing import Any
 
 from holdbeat.domain.bounds import check_instant
 from holdbeat.domain.cron import Cron, Dst, zone_of
-from holdbeat.domain.endpoint import HTTP_RESOURCE, HTTP_TYPE, EndpointCall, validate_call
+from holdbeat.domain.endpoint import HTTP_TYPE, EndpointCall, validate_call
 from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import RetryPolicy
+from holdbeat.domain.lease import HTTP_RESOURCE
 
 INDEFINITE = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 """`paused_until` of a pause without an end: the last instant that can be stored."""

@@ -57,7 +57,7 @@ class ChainEnd(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
+class PlannedSchedule:
     """The schedule after a step, with the plan of an adaptive one and due times that the step decided."""
 
     schedule: Schedule
@@ -67,7 +67,7 @@ class Steered:
 
 def replanned(
     schedule: Schedule, now: datetime, *, previous: Schedule | None = None, in_flight: bool = False
-) -> Steered:
+) -> PlannedSchedule:
     """Plans a new, edited, enabled, disabled or recovered schedule; `previous` is how it was before an edit.
 
     An edit that leaves the timetable as it was moves no due time. A new timetable begins now: what it would
@@ -81,11 +81,11 @@ def replanned(
     if cut is not None and previous is not None:
         return _begun_anew(schedule, previous, now)
     if not schedule.enabled:
-        return Steered(replace(schedule, next_run_at=None, trouble=None))
+        return PlannedSchedule(replace(schedule, next_run_at=None, trouble=None))
     if schedule.next_run_at is not None:
         # Trouble is forgotten: the trigger looks at once whether it is over.
-        return Steered(replace(schedule, trouble=None))
-    return Steered(_with_next_due(schedule, now))
+        return PlannedSchedule(replace(schedule, trouble=None))
+    return PlannedSchedule(_with_next_due(schedule, now))
 
 
 def _cut(schedule: Schedule, previous: Schedule | None, now: datetime) -> datetime | None:
@@ -98,7 +98,7 @@ def _cut(schedule: Schedule, previous: Schedule | None, now: datetime) -> dateti
     return now
 
 
-def _begun_anew(schedule: Schedule, previous: Schedule, now: datetime) -> Steered:
+def _begun_anew(schedule: Schedule, previous: Schedule, now: datetime) -> PlannedSchedule:
     """A changed timetable begins now. Due times of the old one that were not judged yet get their verdict.
 
     Those that are not late, or whose jitter still holds them back, stay due if the new timetable has them too. The
@@ -117,10 +117,10 @@ def _begun_anew(schedule: Schedule, previous: Schedule, now: datetime) -> Steere
     change = "changed" if schedule.enabled else "disabled"
     verdicts = passed_over(previous, dropped, f"the schedule was {change} before it fired", now)
     if not schedule.enabled:
-        return Steered(replace(schedule, next_run_at=None, trouble=None), None, verdicts)
+        return PlannedSchedule(replace(schedule, next_run_at=None, trouble=None), None, verdicts)
     if kept:
-        return Steered(replace(schedule, next_run_at=kept[0], trouble=None), None, verdicts)
-    return Steered(_with_next_due(schedule, now), None, verdicts)
+        return PlannedSchedule(replace(schedule, next_run_at=kept[0], trouble=None), None, verdicts)
+    return PlannedSchedule(_with_next_due(schedule, now), None, verdicts)
 
 
 def _with_next_due(schedule: Schedule, now: datetime) -> Schedule:
@@ -132,7 +132,7 @@ def _with_next_due(schedule: Schedule, now: datetime) -> Schedule:
         return replace(schedule, next_run_at=max(after, now), trouble=trouble_of(error))
 
 
-def _planned(schedule: Schedule, inputs: PlanInputs, now: datetime) -> Steered:
+def _planned(schedule: Schedule, inputs: PlanInputs, now: datetime) -> PlannedSchedule:
     """Drops what has expired, plans, and keeps the decision in the schedule."""
     expired: dict[str, Any] = {}
     for names in (INTERVAL_HINT_FIELDS, ONE_SHOT_HINT_FIELDS):
@@ -149,7 +149,7 @@ def _planned(schedule: Schedule, inputs: PlanInputs, now: datetime) -> Steered:
         trouble = trouble_of(error)
         decided = unplannable(inputs, trouble, now)
     after = replace(schedule, next_run_at=decided.next_run_at, last_decision=decided.decision, trouble=trouble)
-    return Steered(after, decided, _replaced_plan(schedule, after, now))
+    return PlannedSchedule(after, decided, _replaced_plan(schedule, after, now))
 
 
 def _replaced_plan(before: Schedule, after: Schedule, now: datetime) -> list[Verdict]:
@@ -186,7 +186,7 @@ def after_run(
     due_at: datetime | None,
     now: datetime,
     retry_after: datetime | None = None,
-) -> Steered:
+) -> PlannedSchedule:
     """The end of a chain: counts the failure or forgets them, then plans (GOV-01, GOV-04, GOV-09).
 
     `started_at` is None if the job was cancelled before it ran. A hint that was set while the chain ran lies later than
@@ -195,7 +195,7 @@ def after_run(
     end = ChainEnd(outcome)
     schedule = replace(schedule, last_run_at=started_at or schedule.last_run_at)
     if not schedule.adaptive:
-        return Steered(schedule)
+        return PlannedSchedule(schedule)
     if end is ChainEnd.COMPLETED:
         schedule.failure_count = 0
     elif end is ChainEnd.FAILED:
@@ -212,14 +212,14 @@ def after_run(
     return _planned(schedule, inputs, now)
 
 
-def beyond(schedule: Schedule, due_at: datetime, now: datetime) -> Steered:
+def beyond(schedule: Schedule, due_at: datetime, now: datetime) -> PlannedSchedule:
     """Plans strictly after a due time that was judged before, such as one that a clock which went back meets again."""
-    steered = after_run(schedule, ChainEnd.SKIPPED, None, due_at, now)
-    planned = steered.schedule.next_run_at
-    if planned is None or planned > due_at:
-        return steered
-    inputs = replace(PlanInputs.of(steered.schedule), not_before=due_at + MILLISECOND)
-    return _planned(steered.schedule, inputs, now)
+    planned = after_run(schedule, ChainEnd.SKIPPED, None, due_at, now)
+    next_run_at = planned.schedule.next_run_at
+    if next_run_at is None or next_run_at > due_at:
+        return planned
+    inputs = replace(PlanInputs.of(planned.schedule), not_before=due_at + MILLISECOND)
+    return _planned(planned.schedule, inputs, now)
 
 
 def _without(schedule: Schedule, names: tuple[str, ...]) -> Schedule:
@@ -243,7 +243,7 @@ def with_hint(
     ttl_s: float | None = None,
     reason: str | None = None,
     in_flight: bool = False,
-) -> Steered:
+) -> PlannedSchedule:
     """Sets one hint or both, each with its own expiry. A one-shot time that has just passed means now."""
     _require_adaptive(schedule, "hints")
     if interval_s is None and next_run_at is None:
@@ -282,12 +282,12 @@ def _one_shot_time(schedule: Schedule, value: datetime | str, now: datetime) -> 
     return max(at, now)
 
 
-def cleared_hints(schedule: Schedule, now: datetime, *, in_flight: bool = False) -> Steered:
+def cleared_hints(schedule: Schedule, now: datetime, *, in_flight: bool = False) -> PlannedSchedule:
     _require_adaptive(schedule, "hints")
     return replanned(_without(schedule, HINT_FIELDS), now, in_flight=in_flight)
 
 
-def reset_failures(schedule: Schedule, now: datetime, *, in_flight: bool = False) -> Steered:
+def reset_failures(schedule: Schedule, now: datetime, *, in_flight: bool = False) -> PlannedSchedule:
     """Ends the backoff, and the wait that a server asked for."""
     _require_adaptive(schedule, "the failure count")
     calm = replace(schedule, failure_count=0)
@@ -305,7 +305,7 @@ def _require_adaptive(schedule: Schedule, what: str) -> None:
 
 def paused(
     schedule: Schedule, until: datetime | str | None, reason: str | None, now: datetime, *, in_flight: bool = False
-) -> Steered:
+) -> PlannedSchedule:
     """Pauses everything until an instant, or until it is resumed (None); an adaptive one is planned behind that."""
     if reason is not None:
         check_line(reason, "reason", field_bounds.LONGEST_REASON, shortest=0)
@@ -315,7 +315,7 @@ def paused(
     return replanned(replace(schedule, paused_until=end, pause_reason=reason), now, in_flight=in_flight)
 
 
-def resumed(schedule: Schedule, now: datetime, *, spread_s: float = 0.0, in_flight: bool = False) -> Steered:
+def resumed(schedule: Schedule, now: datetime, *, spread_s: float = 0.0, in_flight: bool = False) -> PlannedSchedule:
     """Ends the pause. What fell into it and is not recorded yet is recorded as skipped, never caught up.
 
     An adaptive schedule starts its cron slots anew; `spread_s` keeps many that resume together apart. A plain
@@ -335,7 +335,7 @@ def resumed(schedule: Schedule, now: datetime, *, spread_s: float = 0.0, in_flig
     try:
         due = due_times(schedule, pending, end - MILLISECOND, listed_for(schedule))
         free.next_run_at, free.trouble = next_due(schedule, end - MILLISECOND), None
-        return Steered(free, None, catch_up(schedule, due, now))
+        return PlannedSchedule(free, None, catch_up(schedule, due, now))
     except UNREADABLE as error:
         # What fell into the pause cannot be told any more, but it is not caught up later either.
-        return Steered(replace(free, next_run_at=end, trouble=trouble_of(error)))
+        return PlannedSchedule(replace(free, next_run_at=end, trouble=trouble_of(error)))

@@ -204,22 +204,14 @@ class Submission:
             raise
 
     @staticmethod
-    def for_schedule(layer: Layer, *, hold: Hold | None = None, job: Mapping[str, Any] | None = None) -> Submission:
-        """The submission of a Schedule that fires: its own layer, and for a manual fire perhaps a job's above it."""
-        submission = _read(job or {}, needs_type=False)
-        for name in ("after", "ref", "unique_key"):
-            if submission.own.get(name) is not None:
-                raise Invalid(f"A job that a schedule makes takes no {name}.", code="unknown_field", field=name)
-        submission.schedule = layer
-        submission.hold = hold
-        if layer.get("template_id") is not None:
-            submission.template = layer["template_id"]
-        else:
-            submission.type = layer.get("type")
-        return submission
+    def for_schedule(layer: Layer, *, hold: Hold | None = None, trace: str | None = None) -> Submission:
+        """The submission of a Schedule that fires: its layer, and none of the job's own."""
+        template = layer.get("template_id")
+        type_ = layer.get("type") if template is None else None
+        return Submission(type_, template, schedule=layer, hold=hold, trace=trace)
 
 
-def _read(fields: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
+def _read(fields: Mapping[str, Any]) -> Submission:
     values: dict[str, Any] = {}
     for name, value in fields.items():
         reader = _READERS.get(name)
@@ -253,7 +245,7 @@ def _read(fields: Mapping[str, Any], *, needs_type: bool = True) -> Submission:
     _check_unique(values, submission)
     if "expires_at" in values and "expires_in_s" in values:
         raise Invalid("Give expires_at or expires_in_s, not both.", code="two_expiries", field="expires_in_s")
-    if needs_type and submission.type is None and submission.template is None:
+    if submission.type is None and submission.template is None:
         raise Invalid("Say what to run: give a type or a template.", code="missing_type", field="type")
     if submission.idempotency_key is not None:
         submission.request_hash = fingerprint(fields)

@@ -233,7 +233,7 @@ def schedule_json(schedule: Schedule) -> dict[str, Any]:
 
 
 def endpoint_json(schedule: Schedule) -> dict[str, Any]:
-    from holdbeat.domain.endpoint import HTTP_RESOURCE
+    from holdbeat.domain.lease import HTTP_RESOURCE
 
     if schedule.endpoint is None:
         raise ValueError("only a schedule with an HTTP call is an endpoint")

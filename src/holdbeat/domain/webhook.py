@@ -30,9 +30,7 @@ from holdbeat.domain.errors import Invalid
 RUN_COMPLETED: Final = "job.run.completed"
 RUN_FAILED: Final = "job.run.failed"
 RUN_SKIPPED: Final = "job.run.skipped"
-JOB_CANCELLED: Final = "job.cancelled"
 JOB_PERMANENTLY_FAILED: Final = "job.permanently_failed"
-GROUP_FINISHED: Final = "group.finished"
 
 OPERATIONAL_EVENTS: Final = (
     events.ZOMBIE_FOUND,
@@ -51,9 +49,9 @@ WEBHOOK_EVENTS: Final = (
     RUN_COMPLETED,
     RUN_FAILED,
     RUN_SKIPPED,
-    JOB_CANCELLED,
+    events.JOB_CANCELLED,
     JOB_PERMANENTLY_FAILED,
-    GROUP_FINISHED,
+    events.GROUP_FINISHED,
     *OPERATIONAL_EVENTS,
 )
 

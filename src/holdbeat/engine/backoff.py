@@ -18,11 +18,6 @@ class Backoff:
         self._pause_s = 0.0
         self.is_paused = False
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether the last cycle failed."""
-        return self._pause_s > 0
-
     def fail(self) -> None:
         self._pause_s = min(LONGEST_S, max(FIRST_S, self._pause_s * 2))
         if not self.is_paused:

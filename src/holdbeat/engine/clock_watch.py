@@ -42,16 +42,16 @@ class _Watched:
         self._clock = clock
         self._wall, self._monotonic = clock.now(), clock.monotonic()
 
-    def look(self) -> ClockJump | None:
+    def check(self) -> ClockJump | None:
         wall, monotonic = self._clock.now(), self._clock.monotonic()
         amount_s = (wall - self._wall).total_seconds() - (monotonic - self._monotonic)
-        # Counted from the last look, so that a clock which is slewed slowly never adds up to a jump.
+        # Counted from the last check, so that a clock which is slewed slowly never adds up to a jump.
         self._wall, self._monotonic = wall, monotonic
         return ClockJump(self.name, round(amount_s, 3)) if abs(amount_s) > TOLERANCE_S else None
 
 
 class ClockWatch:
-    """Looks at the clocks whenever it is asked to."""
+    """Compares the clocks whenever it is asked to."""
 
     def __init__(self, store: PersistenceAdapter, *, machine: Clock | None = None) -> None:
         self._store = store
@@ -62,18 +62,18 @@ class ClockWatch:
         if self._remote is not None:
             self._watched.append(_Watched("database", self._remote))
         self._is_skewed = False
-        self._skew_looked_at: float | None = None
+        self._skew_checked_at: float | None = None
 
     @property
     def deciding(self) -> str:
         """The clock that decides what is due: the database's where it has one."""
         return "machine" if self._remote is None else "database"
 
-    async def look(self, worker: Worker | None = None) -> list[ClockJump]:
-        """All jumps since the last look, and a skew that has just begun; each is recorded with who noticed it."""
+    async def check(self, worker: Worker | None = None) -> list[ClockJump]:
+        """All jumps since the last check, and a skew that has just begun; each is recorded with who noticed it."""
         if self._remote is not None:
             await self._ask_database(self._remote)
-        jumps = [jump for watched in self._watched if (jump := watched.look()) is not None]
+        jumps = [jump for watched in self._watched if (jump := watched.check()) is not None]
         if self._remote is not None:
             jumps += self._skew(self._remote)
         for jump in jumps:
@@ -86,9 +86,9 @@ class ClockWatch:
     async def _ask_database(self, remote: OffsetClock) -> None:
         """Reads the database's clock now and then, since nobody may have written for a while."""
         asked = remote.monotonic()
-        if self._skew_looked_at is not None and asked - self._skew_looked_at < SKEW_CHECK_S:
+        if self._skew_checked_at is not None and asked - self._skew_checked_at < SKEW_CHECK_S:
             return
-        self._skew_looked_at = asked
+        self._skew_checked_at = asked
         database_now: datetime = await self._store.read(database_time)
         answered = remote.monotonic()
         # Every write takes a finer sample than this; it only corrects what is far off.
@@ -102,7 +102,7 @@ class ClockWatch:
 
 
 class ClockWatchService(Service):
-    """Looks at the clocks of a process in which no ScheduleTrigger does."""
+    """Checks the clocks of a process in which no ScheduleTrigger does."""
 
     name: ClassVar[str] = "clock-watch"
     watches_clock: ClassVar[bool] = True
@@ -112,4 +112,4 @@ class ClockWatchService(Service):
         self._watch = ClockWatch(store)
 
     async def step(self) -> list[ClockJump]:
-        return await self._watch.look(self.worker)
+        return await self._watch.check(self.worker)

@@ -78,7 +78,7 @@ class Dispatcher:
         self.slots = Slots(worker.slots, worker.http_slots)
         self.running = RunningSet()
         self.results = UnstoredResults(store.faults_of_data)
-        self.backoff = Backoff(self.look)
+        self.backoff = Backoff(self.wake)
         self._cycles_in_flight = 0
         """Cycles that the store has not answered yet."""
         self._cycle_tasks: set[asyncio.Task[None]] = set()
@@ -102,10 +102,10 @@ class Dispatcher:
     # --- life --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        self._unsubscribe = self._store.on_topics(asyncio.get_running_loop(), TOPICS, self.look)
+        self._unsubscribe = self._store.on_topics(asyncio.get_running_loop(), TOPICS, self.wake)
         self._is_claiming = True
         self._last_cycle_at = self._store.clock.monotonic()
-        self.look()
+        self.wake()
 
     def stop_claiming(self) -> None:
         """Takes no more work; what runs goes on and is settled."""
@@ -136,7 +136,7 @@ class Dispatcher:
         if len(self.results):
             await self._end_cycle(self._send(self.results.take_all(), None))
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """There may be work: starts a cycle as soon as one may start."""
         self._may_have_work = True
         self._pump()
@@ -337,7 +337,7 @@ class Dispatcher:
         if next_ready_at is not None:
             until = (next_ready_at - self._store.clock.now()).total_seconds()
             wait_s = min(POLL_S, max(0.0, until))
-        self._alarm = asyncio.get_running_loop().call_later(wait_s, self.look)
+        self._alarm = asyncio.get_running_loop().call_later(wait_s, self.wake)
 
     # --- runs --------------------------------------------------------------------------------------------
 

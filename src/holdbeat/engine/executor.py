@@ -91,7 +91,7 @@ class Executor:
                 entries = await self._reports.store.read(upstream_results, job.chain_id)
                 context.upstream = Upstreams(entries, job.on_upstream)
             outcome = await handler.run(context, work.params, stop)
-        except Exception as error:  # a handler never raises; if one does, that is its own problem
+        except Exception as error:  # a handler never raises; if one does all the same, only its own run fails
             log.exception("the handler of %s broke", work.type)
             outcome = Outcome.failed(ErrorKind.ERROR, f"The handler broke: {type(error).__name__}: {error}")
         finally:

@@ -117,7 +117,7 @@ class Heartbeat:
 
     def _beat(self) -> Beat:
         """Waits for the store however long it takes, but lets no deadline pass unseen meanwhile."""
-        usage = self._usage.look(self._clock.monotonic())
+        usage = self._usage.measure(self._clock.monotonic())
         work = Work(beat, (self._worker_id, self._terms, usage), {})
         self._store.submit_beat(work)
         assert work.future is not None

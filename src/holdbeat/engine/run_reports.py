@@ -45,8 +45,6 @@ log = logging.getLogger("holdbeat.engine")
 FLUSH_S = 0.2
 CHUNK_FLUSH_S = 0.03
 """What handlers emit is waited for by somebody."""
-IN_STORE_MAX = 10 * 1024 * 1024
-"""An artifact that is kept in the database may have this many bytes."""
 
 
 class RunReports:
@@ -165,16 +163,7 @@ class OneRunReports:
         digest = hashlib.sha256(content).hexdigest()
         lease = self._lease
         folder = self._all.artifact_dir
-        path: Path | None = None
-        if folder is not None:
-            path = folder / lease.id / f"{name}.{secrets.token_hex(6)}"
-        elif len(content) > IN_STORE_MAX:
-            raise Invalid(
-                f"The artifact {name} has {len(content)} bytes; the store keeps up to {IN_STORE_MAX}. Set artifact_dir "
-                "to a folder that all workers share.",
-                code="artifact_too_large",
-                field=name,
-            )
+        path = None if folder is None else folder / lease.id / f"{name}.{secrets.token_hex(6)}"
         entry = ArtifactEntry(
             lease_id=lease.id,
             worker_id=lease.worker_id,

@@ -24,11 +24,11 @@ from holdbeat.store.firing.upcoming import drifted, is_behind, read_upcoming, re
 from holdbeat.store.topics import Topic
 
 POLL_S = 1.0
-"""How often it looks at the clocks while nothing is to be done."""
-LOOK_AGAIN_MAX_S = 30.0
-"""Plans further ahead than a minute wake nobody, so looking must not be rarer than this."""
-LOOKS_APART_S = 0.02
-"""Wake-ups that come closer than this share one look."""
+"""How often it checks the clocks while nothing is to be done."""
+READ_AGAIN_MAX_S = 30.0
+"""Plans further ahead than a minute wake no trigger, so due times must be read at least this often."""
+READS_APART_S = 0.02
+"""Wake-ups that come closer than this share one read."""
 NOT_YET_S = 0.001
 CHECKED_AT_ONCE = 100
 CONTENDED = timedelta(milliseconds=5)
@@ -56,8 +56,8 @@ class ScheduleTrigger(Service):
         self._moments: list[datetime] = []
         self._known: set[datetime] = set()
         self._known_until: datetime | None = None
-        self._look_due = True
-        self._looked_at = float("-inf")
+        self._read_is_due = True
+        self._read_at = float("-inf")
         self._is_new = True
         self._is_well = True
         self._unchecked: str | None = ""
@@ -82,28 +82,28 @@ class ScheduleTrigger(Service):
 
     def wake(self) -> None:
         """Something changed: the memory is no longer complete."""
-        self._look_due = True
+        self._read_is_due = True
         super().wake()
 
     async def step(self) -> int:
         """Checks the clocks, looks ahead if that is due, and fires all that is due now.
 
-        Returns how many schedules it looked at. Called by hand, without a loop that changes wake, it always looks.
+        Returns how many schedules it judged. Called by hand, without a loop that changes wake, it always reads.
         """
         self._is_well = False
         if self._task is None:
-            self._look_due, self._looked_at = True, float("-inf")
+            self._read_is_due, self._read_at = True, float("-inf")
         await self._check_clocks()
         done = 0
         while not self._stopping:
-            if self._must_look():
-                await self._look()
+            if self._must_read():
+                await self._read_upcoming()
             if not self._moments or self._moments[0] > self.store.clock.now():
                 break
             firing = await self._fire()
-            done += firing.looked_at
-            if not firing.looked_at and self._moments and self._moments[0] > firing.at:
-                # The database's clock is a breath behind our idea of it.
+            done += firing.judged
+            if not firing.judged and self._moments and self._moments[0] > firing.at:
+                # The database's clock is a moment behind our estimate of it.
                 break
         if self._unchecked is not None:
             await self._check_plans()
@@ -113,14 +113,14 @@ class ScheduleTrigger(Service):
     # --- clocks -------------------------------------------------------------------------------------------
 
     async def _check_clocks(self) -> None:
-        jumps = await self.watch.look(self.worker)
+        jumps = await self.watch.check(self.worker)
         went_back = any(jump.amount_s < 0 for jump in jumps if jump.clock == self.watch.deciding)
         if self._is_new:
             # While nobody watched, the clock may have gone back too.
             went_back = await self.store.read(is_behind, TOLERANCE_S) or went_back
             self._is_new = False
         if jumps:
-            self._look_due = True
+            self._read_is_due = True
         if went_back:
             await self._realign()
 
@@ -130,34 +130,34 @@ class ScheduleTrigger(Service):
         has_drifted, following = await self.store.read(drifted, self._unchecked, CHECKED_AT_ONCE)
         if has_drifted:
             await self.store.write(realign, self._unchecked, CHECKED_AT_ONCE, went_back=False)
-            self._look_due = True
+            self._read_is_due = True
         self._unchecked = following
 
     async def _realign(self) -> None:
         after_id: str | None = ""
         while after_id is not None:
             after_id = await self.store.write(realign, after_id, self._batch)
-        self._look_due = True
+        self._read_is_due = True
 
     # --- memory -------------------------------------------------------------------------------------------
 
-    def _must_look(self) -> bool:
-        since = self.store.clock.monotonic() - self._looked_at
-        if self._look_due:
-            return since >= LOOKS_APART_S
-        if since >= min(self._horizon_s / 2, LOOK_AGAIN_MAX_S):
+    def _must_read(self) -> bool:
+        since = self.store.clock.monotonic() - self._read_at
+        if self._read_is_due:
+            return since >= READS_APART_S
+        if since >= min(self._horizon_s / 2, READ_AGAIN_MAX_S):
             return True
-        # The look was cut off at its limit, and what it found is used up.
+        # The last read was cut off at its limit, and what it returned is used up.
         return not self._moments and self._known_until is not None and self._known_until <= self.store.clock.now()
 
-    async def _look(self) -> None:
-        self._look_due = False
-        self._looked_at = self.store.clock.monotonic()
+    async def _read_upcoming(self) -> None:
+        self._read_is_due = False
+        self._read_at = self.store.clock.monotonic()
         until = self.store.clock.now() + timedelta(seconds=self._horizon_s)
         try:
             upcoming = await self.store.read(read_upcoming, until)
         except BaseException:
-            self._look_due = True
+            self._read_is_due = True
             raise
         self._known_until = upcoming.known_until
         self._moments, self._known = [], set()
@@ -183,7 +183,7 @@ class ScheduleTrigger(Service):
         if firing.is_contended:
             # The process that has locked it may leave it due, without a wake-up.
             heapq.heappush(self._moments, firing.at + CONTENDED)
-        if firing.looked_at:
+        if firing.judged:
             self.on_fired(firing)
         return firing
 
@@ -203,6 +203,6 @@ class ScheduleTrigger(Service):
         waits = [POLL_S if self._unchecked is None else NOT_YET_S]
         if self._moments:
             waits.append(max(NOT_YET_S, (self._moments[0] - self.store.clock.now()).total_seconds()))
-        if self._look_due:
-            waits.append(max(NOT_YET_S, LOOKS_APART_S + self._looked_at - self.store.clock.monotonic()))
+        if self._read_is_due:
+            waits.append(max(NOT_YET_S, READS_APART_S + self._read_at - self.store.clock.monotonic()))
         return min(waits)

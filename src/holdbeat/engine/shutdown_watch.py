@@ -81,7 +81,7 @@ class ShutdownWatch:
                         for number in self._receiver.recv(64):
                             if number in SIGNALS:
                                 self.receive()
-                    self.look()
+                    self.check()
                 except Exception:
                     log.exception("the shutdown watch failed; it goes on")
 
@@ -91,7 +91,7 @@ class ShutdownWatch:
         self._until = self._monotonic() + grace_s
         self._call(self._on_signal)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Does what is due, if the loop does not do it."""
         if self._until is None or self._is_closed:
             return

@@ -10,7 +10,7 @@ from holdbeat.engine.dispatcher import Dispatcher
 from holdbeat.engine.service import Service
 from holdbeat.handlers.stop import StopReason
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.limits.starvation import is_news, note_starvation
+from holdbeat.store.limits.starvation import has_starvation_changed, note_starvation
 from holdbeat.store.migrate import schema_refusal
 from holdbeat.store.running.preemption import preempt, preempted_leases, wants_to_preempt
 from holdbeat.store.running.workers import signals
@@ -70,7 +70,7 @@ class StarvationWatch(Service):
 
     async def step(self) -> int:
         """Looks, and writes only what is new; returns how many limits began to starve the queue."""
-        if not await self.store.read(is_news, self._starved_s):
+        if not await self.store.read(has_starvation_changed, self._starved_s):
             return 0
         count = await self.store.write(note_starvation, self._starved_s)
         if count:

@@ -54,7 +54,7 @@ class _SeenFor:
         self._clock = clock
         self._seen: dict[str, tuple[object, float]] = {}
 
-    def look(self, marks: Mapping[str, object]) -> dict[str, float]:
+    def update(self, marks: Mapping[str, object]) -> dict[str, float]:
         """`marks` are the present things by id, each with a value that differs once the thing has changed."""
         now = self._clock.monotonic()
         before = self._seen
@@ -73,7 +73,7 @@ class _ForwardJumps:
         self._seen: tuple[datetime, float] | None = None
         self._jumped_at: float | None = None
 
-    async def look(self, wall: datetime, *, is_anything_late: bool) -> bool:
+    async def check(self, wall: datetime, *, is_anything_late: bool) -> bool:
         """A process that started after the jump knows of it from others, and asks only if it matters."""
         now = self._store.clock.monotonic()
         if self._seen is not None:
@@ -94,7 +94,7 @@ class ZombieRecovery(Service):
         super().__init__(store, min(recover_s, DEATH_WATCH_S))
         self._terms = terms
         self._recover_s = recover_s
-        self._looked_at: float | None = None
+        self._checked_at: float | None = None
         self._thorough_at: float | None = None
         self._forward_jumps = _ForwardJumps(store, terms.lease_s + terms.grace_s)
         self._late_leases = _SeenFor(store.clock)
@@ -106,9 +106,9 @@ class ZombieRecovery(Service):
         """A full check if it is due, or if a worker has died; otherwise nothing."""
         now = self.store.clock.monotonic()
         dead = await self.store.find_dead()
-        if not dead and self._looked_at is not None and now - self._looked_at < self._recover_s:
+        if not dead and self._checked_at is not None and now - self._checked_at < self._recover_s:
             return 0
-        self._looked_at = now
+        self._checked_at = now
         is_thorough = self._thorough_at is None or now - self._thorough_at >= THOROUGH_S
         repaired = await self.recover(dead, thorough=is_thorough)
         if is_thorough:
@@ -125,12 +125,12 @@ class ZombieRecovery(Service):
         """
         late_leases = {lease.lease_id: lease.heartbeat_at for lease in trouble.leases if lease.kind is ErrorKind.LOST}
         is_anything_late = bool(late_leases or late or trouble.silent_workers)
-        has_jumped = await self._forward_jumps.look(trouble.at, is_anything_late=is_anything_late)
+        has_jumped = await self._forward_jumps.check(trouble.at, is_anything_late=is_anything_late)
         enough_s = self._terms.lease_s if has_jumped else self._terms.heartbeat_s
-        leases = self._late_leases.look(late_leases)
-        slots = self._borrowed.look({slot.reservation_id: slot.extended_at for slot in borrowed})
-        reservations = self._late_reservations.look(dict.fromkeys(late))
-        workers = self._silent_workers.look(dict.fromkeys(trouble.silent_workers))
+        leases = self._late_leases.update(late_leases)
+        slots = self._borrowed.update({slot.reservation_id: slot.extended_at for slot in borrowed})
+        reservations = self._late_reservations.update(dict.fromkeys(late))
+        workers = self._silent_workers.update(dict.fromkeys(trouble.silent_workers))
         return replace(
             trouble,
             leases=[lease for lease in trouble.leases if leases.get(lease.lease_id, enough_s) >= enough_s],

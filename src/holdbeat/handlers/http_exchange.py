@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import httpcore2
 import httpx2
@@ -26,14 +27,16 @@ MAX_ADDRESSES = 8
 USER_AGENT = "holdbeat"
 
 
-def make_ssl_context() -> ssl.SSLContext:
+@lru_cache(maxsize=1)
+def default_ssl_context() -> ssl.SSLContext:
+    """With the certificates of the machine, which take a while to read: once for all calls."""
     return httpx2.create_ssl_context()
 
 
 async def exchange(
-    request: OutboundRequest, policy: OutboundPolicy, resolver: Resolver, tls: Callable[[], ssl.SSLContext]
+    request: OutboundRequest, policy: OutboundPolicy, resolver: Resolver, tls: ssl.SSLContext | None
 ) -> Answer:
-    """Sends the request and reads the answer; raises OutboundFailure. `tls` is called for https only."""
+    """Sends the request and reads the answer; raises OutboundFailure. `tls` is for https, None the default."""
     deadline_s = request.deadline_s
     try:
         async with asyncio.timeout(deadline_s):
@@ -56,10 +59,10 @@ async def exchange(
         raise OutboundFailure(f"The connection failed: {error or type(error).__name__}", "connect") from error
 
 
-async def _exchange(request: OutboundRequest, backend: _VettedBackend, tls: Callable[[], ssl.SSLContext]) -> Answer:
+async def _exchange(request: OutboundRequest, backend: _VettedBackend, tls: ssl.SSLContext | None) -> Answer:
     url = httpx2.URL(request.url)
     target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-    ssl_context = tls() if url.scheme == "https" else None
+    ssl_context = (tls or default_ssl_context()) if url.scheme == "https" else None
     connection = httpcore2.AsyncHTTPConnection(target.origin, ssl_context=ssl_context, network_backend=backend)
     limits = dict.fromkeys(("connect", "read", "write"), request.deadline_s)
     async with (

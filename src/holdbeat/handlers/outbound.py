@@ -154,15 +154,7 @@ class Outbound:
         began = asyncio.get_running_loop().time()
         await self._review_policy()
         request = OutboundRequest(method, url, headers, content, deadline_s, max_body_bytes, began)
-        return await http_exchange.exchange(request, self.policy, self._resolver, self._tls)
-
-    def _tls(self) -> ssl.SSLContext:
-        # Reading the machine's certificates takes a while: once, and only for the first https call.
-        if self._ssl_context is None:
-            from holdbeat.handlers.http_exchange import make_ssl_context
-
-            self._ssl_context = make_ssl_context()
-        return self._ssl_context
+        return await http_exchange.exchange(request, self.policy, self._resolver, self._ssl_context)
 
     async def aclose(self) -> None:
         """Refuses further calls. Those under way end by their own deadline or by cancellation."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import httpcore2
 import httpx2
+
+from holdbeat.handlers.http_exchange import default_ssl_context
 
 CONNECT_S = 10.0
 READ_BYTES = 65_536
@@ -58,7 +58,7 @@ class Upstream:
         url = httpcore2.URL(
             scheme=self._url.raw_scheme, host=self._url.raw_host, port=self._url.port, target=self._prefix + target
         )
-        tls = _tls() if self._url.scheme == "https" else None
+        tls = default_ssl_context() if self._url.scheme == "https" else None
         timeout = {"connect": CONNECT_S, "read": self._timeout_s, "write": self._timeout_s}
         network = _Network(self._settle_s)
         with self._failures():
@@ -135,8 +135,3 @@ class _Connection(httpcore2.AsyncNetworkStream):
                 self._stream.get_extra_info("socket").shutdown(socket.SHUT_WR)
                 while await self._stream.read(READ_BYTES):
                     pass
-
-
-@lru_cache(maxsize=1)
-def _tls() -> ssl.SSLContext:
-    return httpx2.create_ssl_context()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdbeat.domain.address import check_url
-from holdbeat.domain.bounds import check_line
 from holdbeat.domain.errors import Forbidden, Invalid, NotFound
 from holdbeat.domain.ids import is_id
-from holdbeat.domain.old_words import OLD_STATUSES, field_hint, status_hint
+from holdbeat.domain.old_words import field_hint
 from holdbeat.domain.schema import near_matches
 from holdbeat.operations.operation import OperationContext
-from holdbeat.schemas.field_bounds import LONGEST_REASON
 from holdbeat.store.jobs.manual_retry import is_own_shell_job
 from holdbeat.store.reads.ids import Noun, id_by_part
 from holdbeat.store.transaction import Transaction
@@ -41,10 +39,6 @@ def check_id_filter(value: str | None, field: str) -> str | None:
     return value
 
 
-def check_reason(reason: Any) -> str | None:
-    return None if reason is None else check_line(reason, "reason", LONGEST_REASON)
-
-
 def check_filter(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Invalid("filter must be an object.", code="invalid_filter", field="filter")
@@ -57,16 +51,6 @@ def check_texts(value: Any, field: str, what: str, most: int) -> list[str]:
             f"{field} must be a list of {what}.", code=f"invalid_{field.rpartition('_')[2][:-1]}", field=field
         )
     return list(value)
-
-
-def check_choices(value: str | Sequence[str] | None, known: Collection[str], field: str) -> list[str] | None:
-    """Words of a vocabulary; None if there are none."""
-    words = several(value)
-    for word in words or ():
-        if word not in known:
-            hint = status_hint(word) if field == "status" and OLD_STATUSES.get(word.lower()) in known else ""
-            raise Invalid(f"{field} must be one of {', '.join(known)}.{hint}", code="unknown_choice", field=field)
-    return words
 
 
 def several(value: str | Sequence[str] | None) -> list[str] | None:

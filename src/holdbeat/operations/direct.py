@@ -124,7 +124,7 @@ def direct_answer(result: DirectResult) -> dict[str, Any]:
     )
 
 
-LOOK_S = 0.5
+POLL_S = 0.5
 TOPICS = frozenset({Topic.DIRECT, Topic.LOGS, Topic.PROGRESS})
 
 
@@ -140,7 +140,7 @@ class DirectEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Snapshot:
     reservation: Reservation
     place: int | None
     estimated_start: str | None
@@ -171,23 +171,23 @@ async def stream_direct(
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not reserved.done():
             await work
-        teller = _Teller(reserved.result().id)
+        unsent = _UnsentEvents(reserved.result().id)
         while True:
             woken.clear()
             is_over = work.done()
-            for event in teller.news(await store.read(_look, teller.reservation_id, teller.sequence)):
+            for event in unsent.of(await store.read(_read_snapshot, unsent.reservation_id, unsent.sequence)):
                 yield event
-            if teller.has_more:
+            if unsent.has_more:
                 continue
             if is_over:
                 break
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(POLL_S):
                     await woken.wait()
         try:
-            yield DirectEvent("result", await work, teller.sequence)
+            yield DirectEvent("result", await work, unsent.sequence)
         except HoldbeatError as error:
-            yield DirectEvent("problem", {"code": error.code, "detail": error.detail}, teller.sequence, error)
+            yield DirectEvent("problem", {"code": error.code, "detail": error.detail}, unsent.sequence, error)
     finally:
         unsubscribe()
         work.cancel()
@@ -195,8 +195,8 @@ async def stream_direct(
             await work
 
 
-class _Teller:
-    """Remembers what has been told."""
+class _UnsentEvents:
+    """Remembers what was sent, so that each snapshot gives only the events that are new."""
 
     def __init__(self, reservation_id: str) -> None:
         self.reservation_id = reservation_id
@@ -206,11 +206,11 @@ class _Teller:
         self._is_granted = False
         self._progress: tuple[float | None, str | None] | None = None
 
-    def news(self, look: _Look) -> list[DirectEvent]:
-        reservation = look.reservation
+    def of(self, snapshot: _Snapshot) -> list[DirectEvent]:
+        reservation = snapshot.reservation
         events = []
         if reservation.waits:
-            waiting = {"place": look.place, "estimated_start": look.estimated_start}
+            waiting = {"place": snapshot.place, "estimated_start": snapshot.estimated_start}
             if self._waiting is None or waiting["place"] != self._waiting["place"]:
                 self._waiting = waiting
                 events.append(DirectEvent("waiting", {"reservation_id": self.reservation_id, **waiting}))
@@ -222,25 +222,27 @@ class _Teller:
                 "worker_id": reservation.worker_id,
             }
             events.append(DirectEvent("granted", granted))
-        if look.progress is not None and look.progress != self._progress:
-            self._progress = look.progress
+        if snapshot.progress is not None and snapshot.progress != self._progress:
+            self._progress = snapshot.progress
             events.append(
-                DirectEvent("progress", {"fraction": look.progress[0], "message": look.progress[1]}, self.sequence)
+                DirectEvent(
+                    "progress", {"fraction": snapshot.progress[0], "message": snapshot.progress[1]}, self.sequence
+                )
             )
-        for line in look.chunks:
+        for line in snapshot.chunks:
             self.sequence = line.sequence
             events.append(DirectEvent("chunk", chunk_json(line), line.sequence))
-        self.has_more = len(look.chunks) == LOG_PAGE
+        self.has_more = len(snapshot.chunks) == LOG_PAGE
         return events
 
 
-def _look(tx: Transaction, reservation_id: str, after: int) -> _Look:
+def _read_snapshot(tx: Transaction, reservation_id: str, after: int) -> _Snapshot:
     reservation = RESERVATIONS.get(tx, reservation_id)
     place, start = None, None
     if reservation.waits:
         place = (place_in_line(tx, reservation_id) or 0) + 1
         start = estimate_grant(tx, reservation)
-    return _Look(
+    return _Snapshot(
         reservation,
         place,
         None if start is None else iso(start),

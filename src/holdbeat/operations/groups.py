@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdbeat.domain.bounds import check_choice, check_line
-from holdbeat.domain.group import GroupMode, GroupStatus, OnFailure, ThenWhen, check_then_when
+from holdbeat.domain.group import GroupMode, OnFailure, ThenWhen, check_then_when
 from holdbeat.domain.views import form, group_json
 from holdbeat.operations import checks
 from holdbeat.operations.operation import OperationContext, reads, writes
@@ -52,7 +52,7 @@ def list_groups(
     cursor: str | None = None,
 ) -> Any:
     """List groups without their jobs, the newest first."""
-    filters = {"status": checks.check_choices(status, list(GroupStatus), "status"), "name": name}
+    filters = {"status": checks.several(status), "name": name}
     page = job_lists.list_groups(tx, filters, limit=limit, cursor=cursor)
     return checks.page_json(page, lambda group: form(group, GroupSummary))
 
@@ -66,5 +66,5 @@ def get_group(tx: Transaction, context: OperationContext, group_id: str) -> Any:
 @writes
 def cancel_group(tx: Transaction, context: OperationContext, group_id: str, reason: str | None = None) -> Any:
     """Cancel every unfinished job of a group."""
-    cancel.cancel_group(tx, checks.id_of(tx, group_id, "job group"), checks.check_reason(reason))
+    cancel.cancel_group(tx, checks.id_of(tx, group_id, "job group"), reason)
     return group_json(*load_group(tx, group_id))

@@ -14,7 +14,6 @@ from holdbeat.operations.checks import (
     check_admin,
     check_call,
     check_filter,
-    check_reason,
     check_texts,
     checked_fields,
     guard_shell_retry,
@@ -89,7 +88,7 @@ def update_job(tx: Transaction, context: OperationContext, job_id: str, changes:
 @writes
 def cancel_job(tx: Transaction, context: OperationContext, job_id: str, reason: str | None = None) -> Any:
     """Cancel a job, or its current retry; the answer shows which."""
-    return job_json(cancel.cancel_job(tx, id_of(tx, job_id, "job"), check_reason(reason)))
+    return job_json(cancel.cancel_job(tx, id_of(tx, job_id, "job"), reason))
 
 
 @writes
@@ -104,7 +103,7 @@ def cancel_jobs(
     """Cancel every unfinished job that matches a filter."""
     filters = check_filter(filter)
     is_dry_run = check_flag(dry_run, "dry_run")
-    return form(bulk.cancel_where(tx, filters, check_reason(reason), dry_run=is_dry_run), BulkResult)
+    return form(bulk.cancel_where(tx, filters, reason, dry_run=is_dry_run), BulkResult)
 
 
 @writes

@@ -64,13 +64,8 @@ class Written:
         return json.loads(self.text)
 
 
-def _nothing() -> None:
-    return None
-
-
-TURN = Step(_nothing, ())
-"""Lets the other requests of the event loop go on: an operation on many things yields it now and then."""
-Steps = Generator[Step, Any, Any]
+Steps = Generator[Step | None, Any, Any]
+"""The transactions of an operation; None where the other requests of the event loop may go on for a moment."""
 
 
 class Operation:
@@ -124,9 +119,8 @@ class Operation:
         try:
             while True:
                 step = steps.send(result)
-                if step is TURN:
-                    await _turn()
-                    result = None
+                if step is None:
+                    await _yield_to_loop()
                     continue
                 run = store.read if step.read_only else store.write
                 result = await run(step.verb, *step.args)
@@ -144,8 +138,7 @@ class Operation:
         try:
             while True:
                 step = steps.send(result)
-                if step is TURN:
-                    result = None
+                if step is None:
                     continue
                 run = store.read_sync if step.read_only else store.write_sync
                 result = run(step.verb, *step.args)
@@ -153,7 +146,7 @@ class Operation:
             return end.value.read() if isinstance(end.value, Written) else end.value
 
 
-async def _turn() -> None:
+async def _yield_to_loop() -> None:
     # A command that reads a store need not wait for this import.
     import asyncio
 

@@ -47,7 +47,7 @@ def cancel_reservation(
 ) -> Any:
     """Cancel a reservation, whether it waits or has its slot."""
     reservation_id = checks.id_of(tx, reservation_id, "reservation")
-    return reservation_json(reservations.cancel_reservation(tx, reservation_id, checks.check_reason(reason)))
+    return reservation_json(reservations.cancel_reservation(tx, reservation_id, reason))
 
 
 @writes

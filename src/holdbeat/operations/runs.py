@@ -12,15 +12,8 @@ from typing import Any, NamedTuple
 
 from holdbeat.domain.bounds import check_flag
 from holdbeat.domain.errors import NotFound
-from holdbeat.domain.run import RUN_STATUSES, ErrorKind
 from holdbeat.domain.views import form, job_json, run_json
-from holdbeat.operations.checks import (
-    check_choices,
-    check_filter,
-    guard_shell_retry,
-    id_of,
-    page_json,
-)
+from holdbeat.operations.checks import check_filter, guard_shell_retry, id_of, page_json, several
 from holdbeat.operations.operation import OperationContext, reads, writes
 from holdbeat.schemas.jobs import BulkResult
 from holdbeat.store.artifact_files import changed
@@ -49,8 +42,8 @@ def list_job_runs(
 ) -> Any:
     """List runs, the newest first."""
     filters = {
-        "status": check_choices(status, RUN_STATUSES, "status"),
-        "error_kind": check_choices(error_kind, list(ErrorKind), "error_kind"),
+        "status": several(status),
+        "error_kind": several(error_kind),
         "job_id": job_id,
         "type": type,
     }

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdbeat.domain.bounds import check_line
-from holdbeat.domain.occurrence import OccurrenceStatus
 from holdbeat.domain.views import occurrence_json, preview_json
 from holdbeat.operations import checks
 from holdbeat.operations.kinds import Kind
@@ -53,7 +52,7 @@ def list_schedule_occurrences(
     page = schedule_reports.occurrences_of(
         tx,
         checks.check_reference(reference),
-        {"status": checks.check_choices(status, list(OccurrenceStatus), "status")},
+        {"status": checks.several(status)},
         endpoint=kind.is_endpoint,
         limit=limit,
         cursor=cursor,

@@ -16,7 +16,7 @@ from holdbeat.domain.uniform_batch import SubmissionKind, UniformSubmissions, di
 from holdbeat.domain.views import job_json
 from holdbeat.operations.checks import check_admin, check_call
 from holdbeat.operations.kept_kinds import key_of
-from holdbeat.operations.operation import TURN, OperationContext, Step, Steps, Written, in_steps
+from holdbeat.operations.operation import OperationContext, Step, Steps, Written, in_steps
 from holdbeat.store.jobs.submit import submit
 from holdbeat.store.queue.enqueue import Enqueued
 from holdbeat.store.queue.templates import find_template
@@ -26,7 +26,7 @@ from holdbeat.store.transaction import Transaction
 
 MOST_JOBS = 10_000
 PART = 250
-"""So many jobs of a large batch are read, or written as JSON, before other requests have a turn."""
+"""So many jobs of a large batch are read, or written as JSON, before other requests of the event loop go on."""
 
 
 @in_steps
@@ -55,11 +55,11 @@ def submit_jobs(context: OperationContext, requests: Sequence[Mapping[str, Any]]
     texts: list[str] = []
     for first in range(0, len(enqueued), PART):
         texts += enqueued.texts(first, first + PART)
-        yield TURN
+        yield None
     return Written(f'{{"items":[{",".join(texts)}]}}', is_new=not enqueued.known or enqueued.any_new)
 
 
-def _read_batch(context: OperationContext, requests: Any) -> Generator[Step, Any, Sequence[Submission]]:
+def _read_batch(context: OperationContext, requests: Any) -> Generator[Step | None, Any, Sequence[Submission]]:
     check_batch(requests)
     uniform = _read_uniform(context, requests)
     if uniform is not None:
@@ -68,7 +68,7 @@ def _read_batch(context: OperationContext, requests: Any) -> Generator[Step, Any
     for index, request in enumerate(requests):
         submissions.append(read_submission(context, request, place=f"jobs[{index}]."))
         if index % PART == PART - 1:
-            yield TURN
+            yield None
     return submissions
 
 

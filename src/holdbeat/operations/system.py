@@ -22,7 +22,7 @@ from holdbeat.store.reads.workers import list_workers
 from holdbeat.store.transaction import Transaction
 
 BEGINNING = "0"
-"""The place before all events that are kept."""
+"""The cursor before every event, on any store."""
 
 
 @reads

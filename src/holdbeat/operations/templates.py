@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdbeat.domain.errors import Invalid
 from holdbeat.domain.job import SHELL
 from holdbeat.domain.redaction import kept_params
 from holdbeat.domain.views import template_json
@@ -17,7 +16,7 @@ from holdbeat.store.reads import list_jobs as job_lists
 from holdbeat.store.transaction import Transaction
 
 _FIELDS = tuple(TemplateRequest.__annotations__)
-_ARCHIVED: dict[str | None, Any] = {None: None, "true": True, "false": False, "all": "all"}
+_FLAGS: dict[str | None, bool] = {"true": True, "false": False}
 
 
 @writes
@@ -41,9 +40,7 @@ def list_templates(
     cursor: str | None = None,
 ) -> Any:
     """List templates, the newest first."""
-    if archived not in _ARCHIVED:
-        raise Invalid("archived must be one of true, false, all.", code="unknown_choice", field="archived")
-    filters = {"type": type, "archived": _ARCHIVED[archived]}
+    filters = {"type": type, "archived": _FLAGS.get(archived, archived)}
     return page_json(job_lists.list_templates(tx, filters, limit=limit, cursor=cursor), template_json)
 
 

@@ -19,7 +19,7 @@ from holdbeat.store.limits.starvation import known_starvation
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.rare_events import tally
 from holdbeat.store.reads.needs_attention import (
-    LOOKED_AT,
+    FAILURES_READ,
     FailedJob,
     count_failing,
     failed_for_good,
@@ -150,10 +150,10 @@ def _failed(tx: Transaction) -> Iterator[AttentionItem]:
     if is_cut:
         yield AttentionItem(
             "failed",
-            f"More than {LOOKED_AT:,} runs have failed since yesterday",
+            f"More than {FAILURES_READ:,} runs have failed since yesterday",
             "Mend what fails most often; holdbeat jobs --status FAILED lists them all.",
             detail="Jobs that failed permanently before these are not named here.",
-            count=LOOKED_AT,
+            count=FAILURES_READ,
         )
 
 

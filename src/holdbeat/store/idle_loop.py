@@ -1,9 +1,9 @@
 """IdleLoop: waits for an answer in the place of an event loop that has nothing else to do.
 
 A task that awaits an answer is suspended, the loop asks the kernel what is ready, and runs a callback and the task in
-its next two turns: that takes a tenth of a commit. Where no callback is ready and no timer due, the loop would only
-sleep; so the task may as well sleep for it. Nothing is held up by that: the sleep ends when a file that the loop
-watches is ready, as it is when another thread calls the loop, and before the next timer.
+its next two iterations: that takes a tenth of a commit. Where no callback is ready and no timer due, the loop would
+only wait, so the task waits in its place. Nothing is held up by that: the wait ends when a file that the loop watches
+is ready, as it is when another thread calls the loop, and before the next timer.
 """
 
 from __future__ import annotations

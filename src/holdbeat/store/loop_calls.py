@@ -39,7 +39,7 @@ class LoopCalls:
         self._enough = enough
         self._ready: Any = getattr(loop, "_ready", ())
         """What asyncio's own loops will run next. Of any other loop nobody knows it."""
-        self._looks_soon = False
+        self._check_is_scheduled = False
         self._gathered: list[Work] = []
         self._last_count = 0
         """How many calls were last handed over together."""
@@ -59,7 +59,7 @@ class LoopCalls:
             self._flush()
         elif len(gathered) == 1:
             if self._under_way < self.at_once:
-                self._look_soon()
+                self._check_soon()
             if self._under_way >= self.at_once or self.waits_for_loop:
                 self._hold()
 
@@ -76,18 +76,18 @@ class LoopCalls:
         if not self.waits_for_loop:
             self._flush_if_free()
         elif self._gathered:
-            self._look_soon()
+            self._check_soon()
 
-    def _look_soon(self) -> None:
-        """Looks in the next turn of the loop. Once: two that look would each take the other for something to do."""
-        if not self._looks_soon:
-            self._looks_soon = True
-            self.loop.call_soon(self._look)
+    def _check_soon(self) -> None:
+        """Checks in the next iteration of the loop. Only one check at once: two would each count as other work."""
+        if not self._check_is_scheduled:
+            self._check_is_scheduled = True
+            self.loop.call_soon(self._check)
 
-    def _look(self) -> None:
-        self._looks_soon = False
+    def _check(self) -> None:
+        self._check_is_scheduled = False
         if self.waits_for_loop and self._ready and self._gathered:
-            self._look_soon()
+            self._check_soon()
         else:
             self._flush_if_free()
 

@@ -1,4 +1,4 @@
-"""The meta table: single facts about a store, a text under a key each. No other module writes its rows."""
+"""The meta table: single facts about a store, a text under a key each. A move to PostgreSQL writes it, too."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from holdbeat.store.reads.list_jobs import list_templates
 from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.schedules.schedules import get_schedule
 from holdbeat.store.transaction import Transaction
-from holdbeat.web.request import Ask
+from holdbeat.web.request import PageRequest
 from holdbeat.web.schedules import trial
 
 BUILT_IN = ("http", "shell")
@@ -91,24 +91,24 @@ def offered_types(tx: Transaction) -> list[OfferedType]:
     return sorted(offered, key=lambda job_type: (job_type.name in BUILT_IN, not job_type.is_served, job_type.name))
 
 
-def read_new_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
+def read_new_job(tx: Transaction, request: PageRequest) -> dict[str, Any]:
     return {
         "types": offered_types(tx),
         "templates": list_templates(tx, limit=TEMPLATES_OFFERED).items,
-        "chosen": ask.text("type"),
+        "chosen": request.text("type"),
     }
 
 
-def read_new_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    return {**read_new_job(tx, ask), "zones": _zones(), **trial(tx, ask)}
+def read_new_schedule(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    return {**read_new_job(tx, request), "zones": _zones(), **trial(tx, request)}
 
 
-def read_new_endpoint(tx: Transaction, ask: Ask) -> dict[str, Any]:
+def read_new_endpoint(tx: Transaction, request: PageRequest) -> dict[str, Any]:
     return {"methods": METHODS, "zones": _zones()}
 
 
-def read_change_schedule(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    schedule = get_schedule(tx, ask.path["id"])
+def read_change_schedule(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    schedule = get_schedule(tx, request.path["id"])
     is_endpoint = schedule.endpoint is not None
     menu = "endpoints" if is_endpoint else "schedules"
     types = [] if is_endpoint else offered_types(tx)
@@ -153,7 +153,7 @@ def _fits_form(values: dict[str, Any], params: list[Param]) -> bool:
     return bool(fields) and all(fits(value, fields.get(name)) for name, value in values.items())
 
 
-def read_new_webhook(tx: Transaction, ask: Ask) -> dict[str, Any]:
+def read_new_webhook(tx: Transaction, request: PageRequest) -> dict[str, Any]:
     return {"events": {name: EVENT_WORDS.get(name, "") for name in WEBHOOK_EVENTS}}
 
 

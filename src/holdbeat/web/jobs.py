@@ -36,7 +36,7 @@ from holdbeat.web.forms import offered_types
 from holdbeat.web.graph import DRAWN_MAX, drawn_graph
 from holdbeat.web.queue import wait_text, waits_for_others
 from holdbeat.web.rendering import ids_told
-from holdbeat.web.request import LONGEST, Ask
+from holdbeat.web.request import LONGEST, PageRequest
 
 JOB_FILTERS = (
     "status", "type", "resource", "schedule_id", "group_id", "template_id", "parent_id", "label", "priority",
@@ -47,16 +47,16 @@ LINE_SHOWN = 20
 """So many waiting direct requests are explained; each explanation costs a look at the slots."""
 
 
-def read_jobs(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    text = ask.text("q") or ask.text("id")
-    filters = ask.filters(*JOB_FILTERS)
+def read_jobs(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    text = request.text("q") or request.text("id")
+    filters = request.filters(*JOB_FILTERS)
     refusal = None
     try:
-        page = _jobs(tx, ask, text, filters)
+        page = _jobs(tx, request, text, filters)
     except Invalid as error:
         # A filter that cannot be understood is said where it can be mended, above the whole list.
         refusal, filters = error.detail, {}
-        page = _jobs(tx, ask, text, filters)
+        page = _jobs(tx, request, text, filters)
     types = list_types(tx)
     resources = {job_type.defaults.get("resource", "default") for job_type in types}
     resources |= limits_in_force(tx).resources
@@ -75,15 +75,15 @@ def read_jobs(tx: Transaction, ask: Ask) -> dict[str, Any]:
     }
 
 
-def _jobs(tx: Transaction, ask: Ask, text: str | None, filters: dict[str, Any]) -> Page[Job]:
+def _jobs(tx: Transaction, request: PageRequest, text: str | None, filters: dict[str, Any]) -> Page[Job]:
     if text:
-        return search_jobs(tx, text, filters, limit=50, cursor=ask.text("cursor"))
-    order = "oldest" if ask.text("order") == "oldest" else "newest"
-    return list_jobs(tx, filters, limit=50, cursor=ask.text("cursor"), order=order)
+        return search_jobs(tx, text, filters, limit=50, cursor=request.text("cursor"))
+    order = "oldest" if request.text("order") == "oldest" else "newest"
+    return list_jobs(tx, filters, limit=50, cursor=request.text("cursor"), order=order)
 
 
-def read_job(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    job = load_job(tx, ask.id("job"))
+def read_job(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    job = load_job(tx, request.id("job"))
     explanation = explain_job(tx, job.id)
     links = next((reason["jobs"] for reason in explanation["reasons"] if reason["code"] == "chain"), None)
     jobs = load_jobs(tx, [link["job_id"] for link in links]) if links else [job]
@@ -129,9 +129,9 @@ def _again(job: dict[str, Any]) -> dict[str, Any] | None:
     return {name: job[name] for name in names if job[name] is not None}
 
 
-def read_groups(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    filters = ask.filters("status", "name")
-    page = list_groups(tx, filters, limit=50, cursor=ask.text("cursor"))
+def read_groups(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    filters = request.filters("status", "name")
+    page = list_groups(tx, filters, limit=50, cursor=request.text("cursor"))
     states = {id_: _in_order(counts) for id_, counts in member_counts(tx, [group.id for group in page.items]).items()}
     return {
         "filters": filters,
@@ -152,8 +152,8 @@ def _in_order(counts: dict[str, int]) -> dict[str, int]:
     return {status: counts[status] for status in order if status in counts}
 
 
-def read_group(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    group, jobs = load_group(tx, ask.id("group"))
+def read_group(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    group, jobs = load_group(tx, request.id("group"))
     chains: dict[int, list[dict[str, Any]]] = {}
     for job in jobs[:SHOWN_MEMBERS]:
         chains.setdefault(job.sequence or 0, []).append(job_json(job))
@@ -172,16 +172,16 @@ def read_group(tx: Transaction, ask: Ask) -> dict[str, Any]:
     }
 
 
-def read_direct(tx: Transaction, ask: Ask) -> dict[str, Any]:
+def read_direct(tx: Transaction, request: PageRequest) -> dict[str, Any]:
     line, waiting = direct_line(tx, LINE_SHOWN)
     return {
         "types": offered_types(tx),
-        "chosen": ask.text("type"),
-        "params": _params_again(ask.text("params")),
+        "chosen": request.text("type"),
+        "params": _params_again(request.text("params")),
         "line": line,
         "in_line": waiting,
         "recent": [reservation_json(item) for item in list_reservations(tx, limit=20).items if not item.waits],
-        "direct_wait_s": ask.service.settings.direct_wait_s,
+        "direct_wait_s": request.context.settings.direct_wait_s,
     }
 
 
@@ -200,8 +200,8 @@ def _params_link(params: Any) -> str | None:
     return text if isinstance(params, dict) and REDACTED not in text and len(text) <= LONGEST else None
 
 
-def read_reservation(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    reservation = reservation_with_estimate(tx, ask.id("reservation"))
+def read_reservation(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    reservation = reservation_with_estimate(tx, request.id("reservation"))
     why = explain_reservation(tx, reservation["id"])
     return {
         "title": reservation["title"],

@@ -18,7 +18,7 @@ from holdbeat.store.attention import read_attention
 from holdbeat.store.queue.job_types import some_type_names
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.jobs import has_jobs, load_jobs
-from holdbeat.store.reads.lease_holders import leases_held, occupants
+from holdbeat.store.reads.lease_holders import leases_held, slot_holders
 from holdbeat.store.reads.list_jobs import list_runs
 from holdbeat.store.reads.needs_attention import next_schedules
 from holdbeat.store.reads.questions import count_open_questions, open_questions
@@ -29,7 +29,7 @@ from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.transaction import Transaction
 from holdbeat.web import charts
 from holdbeat.web.jobs import direct_line
-from holdbeat.web.request import Ask
+from holdbeat.web.request import PageRequest
 
 LINE_SHOWN = 3
 QUESTIONS_SHOWN = 10
@@ -62,25 +62,25 @@ def last_hour(tx: Transaction, store: PersistenceAdapter) -> list[Minute]:
     return minutes
 
 
-def read_questions(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    page = open_questions(tx, cursor=ask.text("cursor"))
+def read_questions(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    page = open_questions(tx, cursor=request.text("cursor"))
     return {"questions": [question_json(question) for question in page.items], "next_cursor": page.next_cursor}
 
 
-def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    minutes = last_hour(tx, ask.service.store)
+def read_overview(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    minutes = last_hour(tx, request.context.store)
     minutes_with_data = charts.from_first_data(minutes)
     pauses = list_pauses(tx)
     paused = {pause.resource for pause in pauses}
-    busy = occupants(tx)
+    busy = slot_holders(tx)
     line, in_line = direct_line(tx, LINE_SHOWN)
     resources = [
         {
             "name": name,
             **figures,
             "paused": None in paused or name in paused,
-            "occupants": [holder for holder in busy if holder.resource == name],
-            "line": [request for request in line if request["resource"] == name],
+            "slot_holders": [holder for holder in busy if holder.resource == name],
+            "line": [entry for entry in line if entry["resource"] == name],
             "free": max(0, min(24, (figures["slots"] or 0)) - figures["used"]),
         }
         for name, figures in resource_stats(tx).items()
@@ -112,8 +112,8 @@ def read_overview(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "held": counted_waits(wait_counts(tx)),
         "oldest_wait_s": max(oldest, default=None),
         "ended": ended,
-        "throughput": charts.throughput(minutes_with_data, ask.zone),
-        "waits": charts.waits(minutes_with_data, ask.zone),
+        "throughput": charts.throughput(minutes_with_data, request.zone),
+        "waits": charts.waits(minutes_with_data, request.zone),
         "failures": failures,
         "workers": [{"worker": worker, "used": used_by[worker.id]} for worker in workers],
         "next": [(schedule, fires_at(schedule)) for schedule in next_schedules(tx) if not schedule.is_paused(tx.now)],
@@ -154,14 +154,14 @@ def _link(item: AttentionItem) -> str:
     return f"/ui/jobs?{urlencode({'status': 'FAILED', 'type': item.type or ''})}"
 
 
-def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    by_worker = ask.text("by") == "worker"
-    window = _window(ask)
+def read_timeline(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    by_worker = request.text("by") == "worker"
+    window = _window(request)
     if window is not None:
         since, until = window
         spans, is_cut = spans_since(tx, since, until)
-        return _timeline(tx, ask, spans, is_cut, since, until, None, by_worker=by_worker)
-    chosen = ask.text("zoom")
+        return _timeline(tx, request, spans, is_cut, since, until, None, by_worker=by_worker)
+    chosen = request.text("zoom")
     zoom = chosen if chosen in ZOOMS else "15m"
     since = tx.now - timedelta(seconds=ZOOMS[zoom][1])
     spans, is_cut = spans_since(tx, since)
@@ -169,12 +169,12 @@ def read_timeline(tx: Transaction, ask: Ask) -> dict[str, Any]:
     if chosen not in ZOOMS and spans and all(span.started_at >= shortest for span in spans):
         # On a new store the picture would be empty, with a thin line at its end.
         zoom, since = "2m", shortest
-    return _timeline(tx, ask, spans, is_cut, since, tx.now, zoom, by_worker=by_worker)
+    return _timeline(tx, request, spans, is_cut, since, tx.now, zoom, by_worker=by_worker)
 
 
-def _window(ask: Ask) -> tuple[datetime, datetime] | None:
+def _window(request: PageRequest) -> tuple[datetime, datetime] | None:
     """The stretch of time in the address, in milliseconds since 1970; None to follow what happens now."""
-    bounds = [ask.text("from") or "", ask.text("to") or ""]
+    bounds = [request.text("from") or "", request.text("to") or ""]
     if not all(text.isascii() and text.isdigit() and len(text) == 13 for text in bounds):
         return None
     since, until = (datetime.fromtimestamp(int(text) / 1000, UTC) for text in bounds)
@@ -182,11 +182,11 @@ def _window(ask: Ask) -> tuple[datetime, datetime] | None:
 
 
 def _timeline(
-    tx: Transaction, ask: Ask, spans: list[Span], is_cut: bool, since: datetime, until: datetime,
+    tx: Transaction, request: PageRequest, spans: list[Span], is_cut: bool, since: datetime, until: datetime,
     zoom: str | None, *, by_worker: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Data of a stretch of time to draw; without a zoom it is in the past, and stands still."""
-    drawn = charts.lanes(spans, since, until, ask.zone, by_worker=by_worker)
+    drawn = charts.lanes(spans, since, until, request.zone, by_worker=by_worker)
     length = until - since
     line, waiting = direct_line(tx, LINE_SHOWN)
     return {
@@ -196,10 +196,10 @@ def _timeline(
         "zooms": {name: words for name, (words, _) in ZOOMS.items()},
         "since": since,
         "until": until,
-        "earlier": _window_link(ask, since - length, since),
-        "later": _window_link(ask, until, until + length) if until + length < tx.now else None,
+        "earlier": _window_link(request, since - length, since),
+        "later": _window_link(request, until, until + length) if until + length < tx.now else None,
         "lanes": drawn,
-        "ticks": charts.time_ticks(since, until, ask.zone),
+        "ticks": charts.time_ticks(since, until, request.zone),
         "is_cut": is_cut,
         "shown": len(spans),
         "directs": sum(span.is_direct for span in spans),
@@ -209,6 +209,6 @@ def _timeline(
     }
 
 
-def _window_link(ask: Ask, since: datetime, until: datetime) -> str:
+def _window_link(request: PageRequest, since: datetime, until: datetime) -> str:
     bounds = {name: str(round(at.timestamp() * 1000)) for name, at in (("from", since), ("to", until))}
-    return ask.link_with("/ui/timeline", zoom=None, **bounds)
+    return request.link_with("/ui/timeline", zoom=None, **bounds)

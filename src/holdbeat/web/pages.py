@@ -30,11 +30,11 @@ from holdbeat.domain.errors import HoldbeatError, NotFound
 from holdbeat.store.transaction import Transaction
 from holdbeat.web import forms, jobs, overview, queue, schedules, system
 from holdbeat.web.rendering import environment
-from holdbeat.web.request import Ask
+from holdbeat.web.request import PageRequest
 
 log = logging.getLogger("holdbeat.web")
 
-Reader = Callable[[Transaction, Ask], dict[str, Any]]
+Reader = Callable[[Transaction, PageRequest], dict[str, Any]]
 EVENT_NAMES = " ".join(sorted(value for name, value in vars(events).items() if name.isupper()))
 MEDIA = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 FOREVER = "public, max-age=31536000, immutable"
@@ -83,14 +83,14 @@ PAGES = (
     Page("/ui/settings", "settings.html", "Settings", "settings", system.read_settings),
 )
 
-NOWHERE = Page("/ui/{rest}", "refused.html", "Not found", "", lambda tx, ask: {})
+NOWHERE = Page("/ui/{rest}", "refused.html", "Not found", "", lambda tx, request: {})
 
 
 class Dashboard:
     """All pages of one server."""
 
-    def __init__(self, service: ApiContext) -> None:
-        self._service = service
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
         self._templates: Environment = environment()
         self._files = _static_files()
         digest = hashlib.sha256(b"".join(self._files[name] for name in sorted(self._files))).hexdigest()[:12]
@@ -106,29 +106,35 @@ class Dashboard:
 
     def _page(self, page: Page) -> Callable[[Request], Any]:
         async def show(request: Request) -> Response:
-            ask = Ask.of(request, self._service)
+            page_request = PageRequest.of(request, self._context)
             try:
-                async with self._service.client_limits.read(request.scope[KEY_ID], is_search="{" not in page.path):
-                    values = await self._service.store.read_for_client(page.read, ask)
+                async with self._context.client_limits.read(request.scope[KEY_ID], is_search="{" not in page.path):
+                    values = await self._context.store.read_for_client(page.read, page_request)
             except HoldbeatError as error:
-                return self._refused(request, ask, page, error)
-            return self._rendered(request, page.template, page, ask, values)
+                return self._refused(request, page_request, page, error)
+            return self._rendered(request, page.template, page, page_request, values)
 
         return show
 
     def _rendered(
-        self, request: Request, template: str, page: Page, ask: Ask, values: dict[str, Any], status: int = 200
+        self,
+        request: Request,
+        template: str,
+        page: Page,
+        page_request: PageRequest,
+        values: dict[str, Any],
+        status: int = 200,
     ) -> Response:
         text = self._templates.get_template(template).render(
             {
-                "now": self._service.store.clock.now(),
+                "now": self._context.store.clock.now(),
                 "title": page.title,
                 "menu": page.menu,
-                "ask": ask,
-                "zone": ask.zone,
-                "can_write": ask.can_write,
-                "caller": ask.caller,
-                "has_keys": self._service.keys.any_exists,
+                "request": page_request,
+                "zone": page_request.zone,
+                "can_write": page_request.can_write,
+                "caller": page_request.caller,
+                "has_keys": self._context.keys.any_exists,
                 **self._frame(request),
                 **values,
             }
@@ -145,14 +151,14 @@ class Dashboard:
             "address": f"{request.url.scheme}://{request.url.netloc}",
         }
 
-    def _refused(self, request: Request, ask: Ask, page: Page, error: HoldbeatError) -> Response:
+    def _refused(self, request: Request, page_request: PageRequest, page: Page, error: HoldbeatError) -> Response:
         status = status_of(error)
         if status >= 500:
             log.warning("the page %s cannot be shown: %s", page.path, error)
         # A filter or a cursor that is refused must not keep anybody from the list itself.
         unfiltered = request.url.path if status == 422 and request.url.query else None
         values = {"status": status, "detail": error.detail, "unfiltered": unfiltered}
-        return self._rendered(request, "refused.html", page, ask, values, status)
+        return self._rendered(request, "refused.html", page, page_request, values, status)
 
     async def _nowhere(self, request: Request) -> Response:
         """Below /ui there is a page for every mistake, unless it is a program that asks."""
@@ -161,10 +167,10 @@ class Dashboard:
         missing = NotFound("There is no such page.")
         if "text/html" not in request.headers.get("accept", ""):
             return refusal(missing)
-        return self._refused(request, Ask.of(request, self._service), NOWHERE, missing)
+        return self._refused(request, PageRequest.of(request, self._context), NOWHERE, missing)
 
     async def _login(self, request: Request) -> Response:
-        if not self._service.keys.any_exists or request.scope["holdbeat.caller"] is not None:
+        if not self._context.keys.any_exists or request.scope["holdbeat.caller"] is not None:
             return RedirectResponse(page_of(request.query_params.get("next", HOME)), 303)
         values = {
             "was_refused": request.query_params.get("refused") is not None,
@@ -189,7 +195,7 @@ def _static_files() -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.name.rpartition(".")[2] in MEDIA}
 
 
-def install(app: Starlette, service: ApiContext) -> None:
+def install(app: Starlette, context: ApiContext) -> None:
     """Adds the dashboard to the application that serves the API."""
-    service.has_dashboard = True
-    app.router.routes.extend(Dashboard(service).routes())
+    context.has_dashboard = True
+    app.router.routes.extend(Dashboard(context).routes())

@@ -17,13 +17,13 @@ from holdbeat.store.limits.rates import instant_of
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.blockers import Blocker, Blockers
 from holdbeat.store.reads.estimates import mean_durations
-from holdbeat.store.reads.lease_holders import SlotHolder, leases_held, occupants
+from holdbeat.store.reads.lease_holders import SlotHolder, leases_held, slot_holders
 from holdbeat.store.reads.queue_view import QueueEntry, queue
 from holdbeat.store.reads.stats import resource_stats
 from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.running.reservations import waiting_line
 from holdbeat.store.transaction import Transaction
-from holdbeat.web.request import Ask
+from holdbeat.web.request import PageRequest
 
 RUNNING_SHOWN = 12
 SOON_S = 1.5
@@ -46,20 +46,20 @@ _UNKNOWN = frozenset(
 """What keeps a job for a time that nobody can tell."""
 
 
-def read_queue(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    resource = ask.text("resource")
-    page = queue(tx, resource, limit=100, cursor=ask.text("cursor"))
+def read_queue(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    resource = request.text("resource")
+    page = queue(tx, resource, limit=100, cursor=request.text("cursor"))
     pauses = {pause.resource: pause for pause in list_pauses(tx)}
     figures = resource_stats(tx)
     for name in pauses:
         if name is not None and name not in figures:
             figures[name] = {"slots": None, "used": 0, "waiting": 0, "oldest_wait_s": None}
-    running = occupants(tx)
+    running = slot_holders(tx)
     state = Blockers(tx)
     ready = [entry for entry in page.items if Blocker.DELAYED not in entry.blocked_by]
     delayed = [entry for entry in page.items if Blocker.DELAYED in entry.blocked_by]
     # Only the first page knows who is ahead of its first job.
-    starts = {} if ask.text("cursor") else _starts(tx, ready, running, state)
+    starts = {} if request.text("cursor") else _starts(tx, ready, running, state)
     return {
         "resource": resource,
         "soon": tx.now + timedelta(seconds=SOON_S),

@@ -1,4 +1,4 @@
-"""The request for a page: its path, its query, and who looks at it.
+"""The request for a page: its path, its query, and the key of its reader.
 
 Guards the pages against their own addresses: a query that a page does not know is left aside, and what it does know
 reaches the store only through the same checks as the API's.
@@ -35,10 +35,10 @@ def reader_zone(request: Request) -> ZoneInfo:
 
 
 @dataclass(slots=True)
-class Ask:
-    """One look at one page."""
+class PageRequest:
+    """What a reader asks of a page."""
 
-    service: ApiContext
+    context: ApiContext
     path: dict[str, str]
     query: dict[str, str] = field(default_factory=dict)
     scope: Scope = Scope.READ
@@ -47,14 +47,14 @@ class Ask:
     """The zone in which this reader wants to see times."""
 
     @staticmethod
-    def of(request: Request, service: ApiContext) -> Ask:
+    def of(request: Request, context: ApiContext) -> PageRequest:
         query = {
             name: value.strip()[:LONGEST]
             for name, value in request.query_params.items()
             if value.strip() and "\x00" not in value and value.isprintable()
         }
-        return Ask(
-            service,
+        return PageRequest(
+            context,
             dict(request.path_params),
             query,
             request.scope["holdbeat.scope"],

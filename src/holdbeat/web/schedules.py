@@ -16,29 +16,29 @@ from holdbeat.store.schedules.schedule_reports import preview_schedule, preview_
 from holdbeat.store.schedules.schedules import get_schedule
 from holdbeat.store.transaction import Transaction
 from holdbeat.web import charts
-from holdbeat.web.request import Ask
+from holdbeat.web.request import PageRequest
 
 PREVIEWED = 10
 SHOWN = 50
 ORDER_WORDS = {"failing": "Failing first", "name": "Name", "next": "Next run", "last": "Last run", "newest": "Newest"}
 
 
-def read_schedules(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    return {**read_list(tx, ask, endpoint=False), **trial(tx, ask)}
+def read_schedules(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    return {**read_list(tx, request, endpoint=False), **trial(tx, request)}
 
 
-def read_list(tx: Transaction, ask: Ask, *, endpoint: bool) -> dict[str, Any]:
+def read_list(tx: Transaction, request: PageRequest, *, endpoint: bool) -> dict[str, Any]:
     """A page of either kind: found by text and state, what fails first unless another order is asked for."""
-    state, order = ask.text("state"), ask.text("sort")
+    state, order = request.text("state"), request.text("sort")
     state = state if state in STATES else None
     order = order if order in ORDERS else "failing"
-    number = ask.text("page")
+    number = request.text("page")
     page = min(int(number), 100_000) if number and number.isascii() and number.isdigit() and len(number) < 7 else 1
     page = max(1, page)
     schedules = find_schedules(
         tx,
         endpoint=endpoint,
-        text=ask.text("q"),
+        text=request.text("q"),
         state=state,
         order=order,
         limit=SHOWN,
@@ -61,7 +61,7 @@ def read_list(tx: Transaction, ask: Ask, *, endpoint: bool) -> dict[str, Any]:
         "state": state,
         "order": order,
         "orders": ORDER_WORDS,
-        "text": ask.text("q"),
+        "text": request.text("q"),
         "page": page,
         "pages": max(1, -(-schedules.total // SHOWN)),
     }
@@ -72,14 +72,19 @@ def _mean_s(runs: list[PastRun]) -> float | None:
     return sum(took) / len(took) if took else None
 
 
-def trial(tx: Transaction, ask: Ask) -> dict[str, Any]:
+def trial(tx: Transaction, request: PageRequest) -> dict[str, Any]:
     """A timetable that is tried out before it is saved (TIME-08)."""
-    cron, interval = ask.text("cron"), ask.text("interval_s")
+    cron, interval = request.text("cron"), request.text("interval_s")
     if cron is None and interval is None:
         return {"trial": None, "trial_refusal": None}
     try:
         interval_s = None if interval is None else _number(interval)
-        timetable = {"cron": cron, "interval_s": interval_s, "timezone": ask.text("timezone"), "dst": ask.text("dst")}
+        timetable = {
+            "cron": cron,
+            "interval_s": interval_s,
+            "timezone": request.text("timezone"),
+            "dst": request.text("dst"),
+        }
         timetable["n"] = PREVIEWED
         return {"trial": preview_timetable(tx, timetable), "trial_refusal": None}
     except Invalid as error:
@@ -94,11 +99,11 @@ def _number(text: str) -> float | str:
         return text
 
 
-def read_one(tx: Transaction, ask: Ask, *, endpoint: bool | None = None) -> dict[str, Any]:
+def read_one(tx: Transaction, request: PageRequest, *, endpoint: bool | None = None) -> dict[str, Any]:
     """One of either kind: a link from an event to its schedule need not know which it is."""
-    schedule = get_schedule(tx, ask.path["id"], endpoint=endpoint)
+    schedule = get_schedule(tx, request.path["id"], endpoint=endpoint)
     is_endpoint = schedule.endpoint is not None
-    page = list_occurrences(tx, schedule.id, limit=20, cursor=ask.text("cursor"))
+    page = list_occurrences(tx, schedule.id, limit=20, cursor=request.text("cursor"))
     past = past_runs(tx, [schedule.id], 60)[schedule.id]
     return {
         "title": schedule.name,
@@ -117,7 +122,7 @@ def read_one(tx: Transaction, ask: Ask, *, endpoint: bool | None = None) -> dict
         "health": endpoint_health(tx, schedule.id) if is_endpoint else None,
         "past": past[-20:],
         "mean_s": _mean_s(past),
-        "times": charts.run_times(past, ask.zone),
+        "times": charts.run_times(past, request.zone),
         "last_error": next((run for run in reversed(past) if run.status == "FAILED" and run.error), None),
         "in_words": in_words(schedule.cron) if schedule.cron else None,
         "template": find_template(tx, schedule.template_id) if schedule.template_id else None,

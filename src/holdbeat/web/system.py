@@ -21,7 +21,7 @@ from holdbeat.store.limits.usage import usage
 from holdbeat.store.queue.job_types import list_types
 from holdbeat.store.queue.pauses import list_pauses
 from holdbeat.store.reads.find_events import EventSearch, find_events
-from holdbeat.store.reads.lease_holders import SlotHolder, leases_held, occupants
+from holdbeat.store.reads.lease_holders import SlotHolder, leases_held, slot_holders
 from holdbeat.store.reads.limit_figures import affinity_counts, limit_figures
 from holdbeat.store.reads.names import job_titles
 from holdbeat.store.reads.workers import all_workers, live_workers
@@ -29,7 +29,7 @@ from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.deliveries import PENDING_COUNTED, list_deliveries, pending_to
 from holdbeat.store.webhooks.subscriptions import list_webhooks
 from holdbeat.web.event_sentences import PROBLEMS, ROUTINE, sentences
-from holdbeat.web.request import Ask
+from holdbeat.web.request import PageRequest
 from holdbeat.web.setting_words import MEANINGS
 
 EVENTS_SHOWN = 100
@@ -45,13 +45,13 @@ GONE_SHOWN = 20
 EVENT_KINDS = {"decisions": "Decisions", "problems": "Problems", "all": "Everything"}
 
 
-def read_workers(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    busy, held = occupants(tx, 1000), leases_held(tx)
+def read_workers(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    busy, held = slot_holders(tx, 1000), leases_held(tx)
     workers = live_workers(tx)
     alive: list[dict[str, Any]] = [
         {
             "worker": worker,
-            "occupants": [holder for holder in busy if holder.worker_id == worker.id],
+            "slot_holders": [holder for holder in busy if holder.worker_id == worker.id],
             "busy": sum(count for (holder, _), count in held.items() if holder == worker.id),
         }
         for worker in reversed(workers)
@@ -69,13 +69,13 @@ def read_workers(tx: Transaction, ask: Ask) -> dict[str, Any]:
     }
 
 
-def read_events(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    kind = ask.text("show") or ""
+def read_events(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    kind = request.text("show") or ""
     kind = kind if kind in EVENT_KINDS else "decisions"
-    text, actor, period = ask.text("q"), ask.text("actor"), ask.text("period")
+    text, actor, period = request.text("q"), request.text("actor"), request.text("period")
     hours = PERIODS_H.get(period or "")
     search = EventSearch(text, actor=actor, since=tx.now - timedelta(hours=hours) if hours else None)
-    before = _number(ask.text("before"))
+    before = _number(request.text("before"))
     page = find_events(tx, search, before=before, limit=EVENTS_SHOWN, is_wanted=lambda event: _is_shown(event, kind))
     return {
         "events": sentences(tx, [event_json(event) for event in page.events]),
@@ -87,7 +87,7 @@ def read_events(tx: Transaction, ask: Ask) -> dict[str, Any]:
         "periods": [(name, f"Last {name}") for name in PERIODS_H],
         "show": kind,
         "kinds": EVENT_KINDS,
-        "looked_at": page.looked_at,
+        "read_count": page.read_count,
     }
 
 
@@ -101,13 +101,13 @@ def _is_shown(event: Event, kind: str) -> bool:
     return kind == "all" or event.name not in ROUTINE
 
 
-def read_webhooks(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    status = ask.text("status")
+def read_webhooks(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    status = request.text("status")
     chosen = DeliveryStatus(status) if status in tuple(DeliveryStatus) else None
     webhooks = list_webhooks(tx, limit=100).items
-    webhook_id = ask.text("webhook")
+    webhook_id = request.text("webhook")
     webhook_id = webhook_id if any(webhook.id == webhook_id for webhook in webhooks) else None
-    page = list_deliveries(tx, status=chosen, webhook_id=webhook_id, limit=50, cursor=ask.text("cursor"))
+    page = list_deliveries(tx, status=chosen, webhook_id=webhook_id, limit=50, cursor=request.text("cursor"))
     hosts = {webhook.id: host_of(webhook.url) for webhook in webhooks}
     pending = pending_to(tx, set(hosts.values()))
     return {
@@ -124,18 +124,18 @@ def read_webhooks(tx: Transaction, ask: Ask) -> dict[str, Any]:
     }
 
 
-def read_keys(tx: Transaction, ask: Ask) -> dict[str, Any]:
+def read_keys(tx: Transaction, request: PageRequest) -> dict[str, Any]:
     """All keys, for callers who may manage them; others only learn that they need another key."""
-    is_admin = ask.scope.covers(Scope.ADMIN)
+    is_admin = request.scope.covers(Scope.ADMIN)
     return {"is_admin": is_admin, "keys": list_api_keys(tx) if is_admin else [], "scopes": SCOPES}
 
 
-def read_new_key(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    return {"is_admin": ask.scope.covers(Scope.ADMIN), "scopes": SCOPES}
+def read_new_key(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    return {"is_admin": request.scope.covers(Scope.ADMIN), "scopes": SCOPES}
 
 
-def read_settings(tx: Transaction, ask: Ask) -> dict[str, Any]:
-    settings = ask.service.settings
+def read_settings(tx: Transaction, request: PageRequest) -> dict[str, Any]:
+    settings = request.context.settings
     rows = []
     for field in dataclasses.fields(settings):
         if field.name != "origins":
@@ -170,10 +170,10 @@ HOLDERS_SHOWN = 5
 PARTITIONS_SHOWN = 6
 
 
-def read_limits(tx: Transaction, ask: Ask) -> dict[str, Any]:
+def read_limits(tx: Transaction, request: PageRequest) -> dict[str, Any]:
     limits = limits_in_force(tx)
     holders: dict[str, list[SlotHolder]] = {}
-    for holder in occupants(tx, 1000):
+    for holder in slot_holders(tx, 1000):
         for pool in limits.covering(holder.resource, holder.type):
             holders.setdefault(pool.limit.name, []).append(holder)
     partitions: dict[str, Counter[str]] = {}

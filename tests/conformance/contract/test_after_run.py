@@ -78,7 +78,7 @@ def test_while_its_job_is_unfinished_nothing_is_planned(store: PersistenceAdapte
     fire_at(store, clock, at(60))
     assert seen(store, "s").next_run_at is None and wake_at(store, schedule) is None
     clock.advance(600)
-    assert fire(store).looked_at == 0, "never two at once"
+    assert fire(store).judged == 0, "never two at once"
     taken = claim_one(store)
     clock.advance(10)
     complete(store, taken)
@@ -201,7 +201,7 @@ def test_a_run_now_hint_is_used_up_by_one_run(store: PersistenceAdapter, clock: 
     complete(store, claim_one(store))
     assert seen(store, "s").next_run_at == at(3600)
     clock.advance(1800)
-    assert fire(store).looked_at == 0 and len(jobs_of(store, schedule)) == 1
+    assert fire(store).judged == 0 and len(jobs_of(store, schedule)) == 1
 
 
 @pytest.mark.rule("GOV-04")
@@ -254,7 +254,7 @@ def test_resume_edits_and_resets_take_effect_at_once(store: PersistenceAdapter, 
     store.write_sync(pause_schedule, "s", None, "holiday")
     assert seen(store, "s").next_run_at is None and wake_at(store, schedule) is None
     clock.advance(100)
-    assert fire(store).looked_at == 0
+    assert fire(store).judged == 0
     store.write_sync(resume_schedule, "s")
     assert wake_at(store, schedule) == at(100) and fire(store).fired == 1
     fail(store, claim_one(store))
@@ -419,4 +419,4 @@ def test_an_adaptive_schedule_that_cannot_make_its_job_backs_off_and_says_why(
     [occurrence] = occurrences(store, schedule)
     assert occurrence.status == "skipped" and "no job type" in (occurrence.reason or "")
     assert seen(store, "s").failure_count == 1 and seen(store, "s").next_run_at == at(120)
-    assert fire(store).looked_at == 0, "it does not try again and again"
+    assert fire(store).judged == 0, "it does not try again and again"

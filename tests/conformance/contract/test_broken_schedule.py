@@ -111,7 +111,7 @@ def test_an_edit_of_its_zone_mends_it_at_once(store: PersistenceAdapter, clock: 
 
 
 @pytest.mark.rule("GOV-08", "TIME-10")
-def test_it_can_be_steered_while_it_is_broken(store: PersistenceAdapter, clock: ManualClock) -> None:
+def test_it_can_be_changed_while_it_is_broken(store: PersistenceAdapter, clock: ManualClock) -> None:
     plain, adaptive = make(store, "plain", **MINUTELY), make_adaptive(store, "adaptive", **MINUTELY)
     spoil(store, plain)
     spoil(store, adaptive)
@@ -147,7 +147,7 @@ def test_the_end_of_its_job_is_recorded_although_it_cannot_be_planned(
     assert wake_at(store, bad) == clock.now() + timedelta(seconds=60)
     plans = count(store, "events", "name = 'plan.decided'")
     clock.advance(60)
-    assert fire(store).looked_at == 1
+    assert fire(store).judged == 1
     assert count(store, "events", "name = 'plan.decided'") == plans
     heal(store, bad)
     clock.advance(61)

@@ -163,8 +163,8 @@ def test_cancel_against_claim_either_never_runs_or_runs_and_is_told(open_store: 
     claimed = {job_id for taken, _ in results if isinstance(taken, list) for job_id in taken}
     assert all(cancelled == "CANCELLED" for _, cancelled in results)
     assert all(isinstance(taken, list) for taken, _ in results), results
-    told = {event[0] for event in events_of(store, "job.cancel_requested")}
-    assert told == claimed
+    job_ids = {event[0] for event in events_of(store, "job.cancel_requested")}
+    assert job_ids == claimed
     assert {row[0] for row in rows(store, "SELECT job_id FROM job_runs")} == claimed
     assert count(store, "jobs", "status = 'CANCELLED'") == rounds
 

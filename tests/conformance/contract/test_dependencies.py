@@ -190,9 +190,9 @@ def test_a_bad_end_goes_down_the_whole_graph_at_once(store: PersistenceAdapter, 
     assert ends["cleanup"].hold is Hold.READY
     assert (ends["child"].run, ends["skipped"].run and ends["skipped"].run.status) == (None, "SKIPPED")
     assert rows(store, "SELECT event FROM deliveries") == [("job.cancelled",)]
-    told = {row[0]: row[3] or "" for row in events_of(store, "job.cancelled")}
-    assert upstream.id in told[child.id]
-    assert child.id in told[grandchild.id]
+    reasons = {row[0]: row[3] or "" for row in events_of(store, "job.cancelled")}
+    assert upstream.id in reasons[child.id]
+    assert child.id in reasons[grandchild.id]
 
 
 @pytest.mark.rule("DEP-01", "DEP-02")

@@ -78,8 +78,8 @@ def test_each_stored_event_is_told_once_and_in_order(store: PersistenceAdapter, 
     for _ in range(3):
         enqueue_one(store)
         complete(store, claim_one(store))
-    told = [record.__dict__["event"] for record in lines.records]
-    assert told == ["job.queued", "job.claimed", "run.ended"] * 3
+    event_names = [record.__dict__["event"] for record in lines.records]
+    assert event_names == ["job.queued", "job.claimed", "run.ended"] * 3
     assert len(events_of(store, "run.ended")) == 3
 
 

@@ -103,7 +103,7 @@ def test_events_are_found_by_text_name_job_schedule_and_time(store: PersistenceA
 def test_a_search_goes_on_page_by_page_over_the_whole_log(
     store: PersistenceAdapter, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(finding, "LOOKED_AT", 40)
+    monkeypatch.setattr(finding, "READ_AT_MOST", 40)
     monkeypatch.setattr(finding, "AT_ONCE", 20)
     jobs = enqueue_all(store, [NewJob("noop", title="fox" if n % 10 == 0 else "hen") for n in range(120)])
     for job in jobs:

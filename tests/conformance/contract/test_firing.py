@@ -62,7 +62,7 @@ def test_a_due_time_becomes_one_occurrence_and_one_job(store: PersistenceAdapter
     schedule = make(store, interval_s=60, params={"n": 1}, priority=7, labels={"team": "night"})
     assert schedule.next_run_at == at(60) and wake_at(store, schedule) == at(60)
     clock.advance(59.999)
-    assert fire(store).looked_at == 0, "never early"
+    assert fire(store).judged == 0, "never early"
     clock.advance(0.001)
     firing = fire(store)
     assert (firing.fired, firing.refused, firing.at) == (1, 0, at(60))
@@ -73,7 +73,7 @@ def test_a_due_time_becomes_one_occurrence_and_one_job(store: PersistenceAdapter
     assert (job.scheduled_for, job.priority, job.params, job.labels) == (at(60), 7, {"n": 1}, {"team": "night"})
     assert job.status is JobStatus.QUEUED and job.schedule_id == schedule.id
     assert seen(store, "s").next_run_at == at(120)
-    assert fire(store).looked_at == 0
+    assert fire(store).judged == 0
     assert [row[0] for row in events_of(store, "schedule.fired")] == [job.id]
 
 
@@ -165,7 +165,7 @@ def test_jitter_delays_the_fire_and_leaves_the_due_time(store: PersistenceAdapte
     moment = wake_at(store, schedule)
     assert moment is not None and at(3600) <= moment <= at(4200)
     clock.advance((moment - START).total_seconds() - 0.001)
-    assert fire(store).looked_at == 0
+    assert fire(store).judged == 0
     clock.advance(0.001)
     assert fire(store).fired == 1, "jitter is no lateness, also where late fires are dropped"
     assert occurrences(store, schedule)[0].due_at == at(3600)
@@ -368,7 +368,7 @@ def test_resume_records_what_fell_into_the_pause_and_goes_on(store: PersistenceA
         ("2026-01-01T00:02:00.000Z", "skipped"),
         ("2026-01-01T00:03:00.000Z", "skipped"),
     ]
-    assert fire(store).looked_at == 0
+    assert fire(store).judged == 0
     clock.advance(50)
     assert fire(store).fired == 1
 
@@ -419,7 +419,7 @@ def test_archiving_a_template_stops_its_schedules_and_changes_no_job(
     store.write_sync(patch_schedule, "s", {"params": {"b": 3}, "priority": 50})
     store.write_sync(archive_template, "t")
     clock.advance(600)
-    assert fire(store).looked_at == 0
+    assert fire(store).judged == 0
     unchanged = look(store, job.id)
     assert (unchanged.params, unchanged.priority) == ({"a": 1, "b": 2}, 0)
 
@@ -455,8 +455,8 @@ def test_many_schedules_after_a_long_downtime_are_judged_in_transactions_of_boun
         make(store, f"s{number}", cron="*/5 * * * *", interval_s=None)
     clock.advance(3 * 86400 + 120)
     sizes = []
-    while (firing := fire(store)).looked_at:
-        sizes.append(firing.looked_at)
+    while (firing := fire(store)).judged:
+        sizes.append(firing.judged)
         assert firing.is_full == (sum(sizes) < 12)
     assert sum(sizes) == 12 and max(sizes) == 3
     assert_each_due_time_once(store)

@@ -106,9 +106,9 @@ def test_parent_and_forked_children_write_side_by_side_and_lose_nothing(app: App
         for thread in threads:
             thread.join()
     app.close()
-    told = [line.split() for line in lines]
-    assert [len(ones) for ones in told] == [20, 20, 20, 20], lines
-    assert {*acknowledged, *(one for ones in told for one in ones)} <= ids(app)
+    words = [line.split() for line in lines]
+    assert [len(ones) for ones in words] == [20, 20, 20, 20], lines
+    assert {*acknowledged, *(one for ones in words for one in ones)} <= ids(app)
 
 
 @pytest.mark.rule("DEC-008")

@@ -15,6 +15,7 @@ from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.domain.run import ErrorKind
 from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.cancel import cancel_group
+from holdbeat.store.jobs.submit import submit_group
 from holdbeat.store.running.claim import Vacancy, claim
 from tests.conformance.acts import (
     OpenStore,
@@ -201,8 +202,8 @@ def test_a_group_cancelled_before_it_started_is_cancelled_at_once(store: Persist
 @pytest.mark.rule("GRP-04")
 def test_an_empty_group_is_refused_and_leaves_nothing(store: PersistenceAdapter) -> None:
     with pytest.raises(Invalid) as refusal:
-        make_group(store, PARALLEL, STOP, [])
-    assert refusal.value.field == "jobs"
+        store.write_sync(submit_group, None, PARALLEL, STOP, [])
+    assert (refusal.value.code, refusal.value.field) == ("empty_group", "jobs")
     assert count(store, "job_groups") == 0
 
 

@@ -91,8 +91,8 @@ def test_a_limit_declared_by_name_stays_when_a_program_starts_that_does_not_know
     declare(store, "resources:gpu=1", Limit("api", resource="http", rate=Rate(60, 60.0, 5)))
     declare(store, "resources:gpu=2")
     assert in_force(store) == {"gpu": 2, "api": None, "each:resource": 1}
-    api = store.read_sync(limits_in_force).named("api")
-    assert api is not None and api.rate == Rate(60, 60.0, 5)
+    [api] = [limit for limit in store.read_sync(limits_in_force) if limit.name == "api"]
+    assert api.rate == Rate(60, 60.0, 5)
 
 
 @pytest.mark.rule("LIM-02")
@@ -115,8 +115,8 @@ def test_what_an_operator_set_wins_over_declarations_until_it_is_reset(open_stor
     declare(other, "resources:gpu=7")
     assert [in_force(item)["gpu"] for item in (store, other)] == [2, 2]
     store.write_sync(set_limit, "gpu", {"rate": {"count": 1, "per_s": 1}})
-    limit = other.read_sync(limits_in_force).named("gpu")
-    assert limit is not None and (limit.slots, limit.rate) == (2, Rate(1, 1.0))
+    [limit] = [limit for limit in other.read_sync(limits_in_force) if limit.name == "gpu"]
+    assert (limit.slots, limit.rate) == (2, Rate(1, 1.0))
     restored = store.write_sync(reset_limit, "gpu", by="ann")
     assert restored is not None and restored.slots == 7
     assert [in_force(item)["gpu"] for item in (store, other)] == [7, 7]
@@ -170,7 +170,7 @@ def test_a_raised_limit_acts_on_the_next_claim_and_a_lowered_one_ends_nothing(op
     assert len(running) == 1
     store.listen(topics.append)
     store.write_sync(set_limit, "gpu", {"slots": 3})
-    assert any("ready" in told for told in topics)
+    assert any("ready" in topic_set for topic_set in topics)
     running += claim_some(worker, 9, first_slot=10)
     assert len(running) == 3
     store.write_sync(set_limit, "gpu", {"slots": 1})

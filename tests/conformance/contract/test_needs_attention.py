@@ -177,6 +177,6 @@ def test_failed_calls_of_endpoints_do_not_hide_a_job_that_failed(
     claims = claim_some(store, 0, http=len(calls))
     store.write_sync(settle, [settlement(claim, failed) for claim in claims])
     assert [item.text for item in store.read_sync(read_attention)] == ["noop failed permanently"]
-    monkeypatch.setattr(needs_attention, "LOOKED_AT", len(calls))
+    monkeypatch.setattr(needs_attention, "FAILURES_READ", len(calls))
     (item,) = store.read_sync(read_attention)
     assert item.kind == "failed" and "not named here" in (item.detail or "")

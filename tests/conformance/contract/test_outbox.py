@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from holdbeat.domain.clock import ManualClock, iso
+from holdbeat.domain.events import GROUP_FINISHED, JOB_CANCELLED
 from holdbeat.domain.group import GroupMode, OnFailure
 from holdbeat.domain.job import NewJob, RetryPolicy
 from holdbeat.domain.run import ErrorKind
 from holdbeat.domain.views import group_json, job_json, run_json
 from holdbeat.domain.webhook import (
-    GROUP_FINISHED,
-    JOB_CANCELLED,
     JOB_PERMANENTLY_FAILED,
     RUN_COMPLETED,
     RUN_FAILED,

@@ -150,7 +150,7 @@ def test_a_group_goes_as_a_whole_with_the_manual_retries_of_its_members(
 
 @pytest.mark.rule("QUE-07")
 def test_what_unfinished_work_needs_stays(store: PersistenceAdapter, clock: ManualClock) -> None:
-    told = enqueue_one(store, webhook_url="https://a.example/", retry_policy=NO_RETRY)
+    delivered = enqueue_one(store, webhook_url="https://a.example/", retry_policy=NO_RETRY)
     complete(store, claim_one(store))
     still = enqueue_one(store)
     claim_one(store)
@@ -165,11 +165,11 @@ def test_what_unfinished_work_needs_stays(store: PersistenceAdapter, clock: Manu
     queued = enqueue_one(store, type_="c")
     clock.advance(40 * DAY_S)
     prune_all(store, clock)
-    assert {told.id, still.id, waits.id, undecided.id, queued.id} <= job_ids(store)
+    assert {delivered.id, still.id, waits.id, undecided.id, queued.id} <= job_ids(store)
     change(store, "UPDATE deliveries SET status = 'DELIVERED'")
     prune_all(store, clock)
     left = job_ids(store)
-    assert told.id not in left
+    assert delivered.id not in left
     assert {still.id, waits.id, undecided.id, queued.id} <= left
 
 

@@ -10,7 +10,7 @@ from holdbeat.domain.clock import ManualClock
 from holdbeat.domain.job import NewJob
 from holdbeat.domain.lease import Claim
 from holdbeat.store.adapter import PersistenceAdapter
-from holdbeat.store.limits.starvation import is_news, known_starvation, note_starvation
+from holdbeat.store.limits.starvation import has_starvation_changed, known_starvation, note_starvation
 from holdbeat.store.queue.pauses import pause
 from holdbeat.store.running.reservations import reserve
 from tests.conformance.acts import OpenStore, claim_some, complete, enqueue_all, enqueue_one, events_of, rows
@@ -49,14 +49,14 @@ def test_direct_requests_that_overlap_keep_the_queue_out_and_that_is_told_once(
     for _ in range(30):
         assert serve_in_turn(store, 1) == ["direct"]
         clock.advance(9.9)
-        assert not store.read_sync(is_news, 300)
+        assert not store.read_sync(has_starvation_changed, 300)
     clock.advance(5)
-    assert store.read_sync(is_news, 300)
+    assert store.read_sync(has_starvation_changed, 300)
     assert store.write_sync(note_starvation, 300) == 1
-    assert store.write_sync(note_starvation, 300) == 0 and not store.read_sync(is_news, 300)
+    assert store.write_sync(note_starvation, 300) == 0 and not store.read_sync(has_starvation_changed, 300)
     ((_, _, _, data),) = events_of(store, "queue.starved")
-    told = json.loads(data)
-    assert (told["limit"], told["resource"], told["waited_s"]) == ("gpu", "gpu", 302)
+    event_data = json.loads(data)
+    assert (event_data["limit"], event_data["resource"], event_data["waited_s"]) == ("gpu", "gpu", 302)
     (known,) = store.read_sync(known_starvation)
     assert (known.limit, (clock.now() - known.since).total_seconds()) == ("gpu", 302)
 
@@ -72,14 +72,14 @@ def test_it_is_over_when_a_job_has_started_and_is_told_again_the_next_time(
     store.write_sync(note_starvation, 300)
     complete(store, direct)
     (job,) = claim_some(store, 1)
-    assert store.read_sync(is_news, 300)
+    assert store.read_sync(has_starvation_changed, 300)
     store.write_sync(note_starvation, 300)
     assert store.read_sync(known_starvation) == []
     ask(store)
     complete(store, job)
     claim_some(store, 1)
     clock.advance(299)
-    assert not store.read_sync(is_news, 300)
+    assert not store.read_sync(has_starvation_changed, 300)
     clock.advance(1)
     assert store.write_sync(note_starvation, 300) == 1
     assert len(events_of(store, "queue.starved")) == 2
@@ -90,14 +90,14 @@ def test_a_job_that_runs_a_pause_or_an_empty_queue_is_no_starvation(open_store: 
     ask(store)
     claim_some(store, 1)
     clock.advance(1000)
-    assert not store.read_sync(is_news, 300), "nobody waits"
+    assert not store.read_sync(has_starvation_changed, 300), "nobody waits"
     enqueue_all(store, [NewJob("b", resource="gpu")] * 2)
     claim_some(store, 1, worker="two")
     clock.advance(1000)
-    assert not store.read_sync(is_news, 300), "one job has a slot"
+    assert not store.read_sync(has_starvation_changed, 300), "one job has a slot"
     store = open_store(ONE)
     store.write_sync(pause, "gpu")
-    assert not store.read_sync(is_news, 300)
+    assert not store.read_sync(has_starvation_changed, 300)
 
 
 @pytest.mark.parametrize("burst", [1, 3])

@@ -20,7 +20,7 @@ from holdbeat.store.jobs.manual_retry import retry_job
 from holdbeat.store.reads import timeline
 from holdbeat.store.reads.estimates import mean_durations
 from holdbeat.store.reads.event_log import newest_events
-from holdbeat.store.reads.lease_holders import occupants
+from holdbeat.store.reads.lease_holders import slot_holders
 from holdbeat.store.reads.needs_attention import (
     failed_for_good,
     failing_schedules,
@@ -166,14 +166,14 @@ def test_spans_are_the_runs_and_direct_requests_of_the_window(store: Persistence
     assert is_cut
 
 
-def test_occupants_are_the_live_leases_with_their_progress(store: PersistenceAdapter, clock: ManualClock) -> None:
+def test_slot_holders_are_the_live_leases_with_their_progress(store: PersistenceAdapter, clock: ManualClock) -> None:
     enqueue_all(store, [NewJob("a", resource="gpu"), NewJob("b", resource="cpu")])
     taken = claim_some(store, 2)
     lease = taken[0].lease
     entry = ProgressEntry(lease.id, lease.worker_id, lease.fence, 0.25, "a quarter", clock.now())
     store.write_sync(progress, [entry])
     cancel(store, job_of_claim(taken[1]).id)
-    result = store.read_sync(occupants)
+    result = store.read_sync(slot_holders)
     assert [(item.type, item.resource, item.fraction, item.message, item.is_cancelled) for item in result] == [
         ("b", "cpu", None, None, True),
         ("a", "gpu", 0.25, "a quarter", False),

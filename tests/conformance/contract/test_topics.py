@@ -79,16 +79,16 @@ async def test_a_ready_job_that_a_commit_had_locked_is_told_of_again(
     """A claim passes over locked rows, and without this it would come again only with its next poll."""
     store.write_sync(announce, [AnnouncedType("noop")])
     (job,) = store.write_sync(submit, [Submission.read({"type": "noop", "unique_key": "k"})]).jobs
-    told: asyncio.Queue[None] = asyncio.Queue()
-    store.on_topics(asyncio.get_running_loop(), {Topic.READY}, lambda: told.put_nowait(None))
+    wakeups: asyncio.Queue[None] = asyncio.Queue()
+    store.on_topics(asyncio.get_running_loop(), {Topic.READY}, lambda: wakeups.put_nowait(None))
     if store.url.startswith("postgresql"):
         with contextlib.suppress(TimeoutError):
             # Its connection for notifications reports itself, unless it was there before we asked.
-            await asyncio.wait_for(told.get(), 3)
-    while not told.empty():
-        told.get_nowait()
+            await asyncio.wait_for(wakeups.get(), 3)
+    while not wakeups.empty():
+        wakeups.get_nowait()
     await asyncio.to_thread(act, store, job)
-    await asyncio.wait_for(told.get(), 20)
+    await asyncio.wait_for(wakeups.get(), 20)
 
 
 def test_every_topic_is_explained_where_it_is_declared() -> None:

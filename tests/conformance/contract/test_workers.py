@@ -38,9 +38,9 @@ from tests.conformance.repair import LONG_SILENCE_S, TERMS, ask_directly, introd
 def test_a_beat_notes_what_its_process_uses_of_the_machine(store: PersistenceAdapter) -> None:
     introduce(store, "mine")
     measured = ProcessUsage()
-    assert measured.look(100.0).cpu_share is None, "nothing to compare with yet"
+    assert measured.measure(100.0).cpu_share is None, "nothing to compare with yet"
     sum(range(200_000))
-    usage = measured.look(100.5)
+    usage = measured.measure(100.5)
     store.write_sync(beat, "mine", TERMS, usage)
     (worker,) = store.read_sync(live_workers)
     assert (worker.memory_bytes, worker.cpu_share) == (usage.memory_bytes, usage.cpu_share)

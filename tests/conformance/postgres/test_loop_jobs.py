@@ -55,15 +55,15 @@ def jobs_of(answers: list[Enqueued | BaseException]) -> list[Job]:
 def test_tasks_need_no_thread_and_their_jobs_are_committed(
     store: PostgresStore, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[frozenset[str]] = []
+    topic_sets: list[frozenset[str]] = []
     committed: list[object] = []
-    store.listen(told.append)
+    store.listen(topic_sets.append)
     store.on_commit(committed.extend)
 
     async def program() -> list[Job]:
         await connect_loop(store)
         threads = calls_of_threads(store, monkeypatch)
-        told.clear()
+        topic_sets.clear()
         committed.clear()
         jobs = jobs_of(await submitted(store, *range(8)))
         assert threads == []
@@ -71,7 +71,7 @@ def test_tasks_need_no_thread_and_their_jobs_are_committed(
 
     jobs = asyncio.run(program())
     assert [job.params for job in jobs] == [{"n": number} for number in range(8)]
-    assert {"ready", "events"} <= told[0] and len(committed) == 8
+    assert {"ready", "events"} <= topic_sets[0] and len(committed) == 8
     other = open_at(store_url)
     ids = [job.id for job in jobs]
     found = rows(other, "SELECT id, position, title, created_at FROM jobs WHERE id = ANY(:ids)", ids=ids)

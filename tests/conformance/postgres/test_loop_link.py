@@ -62,12 +62,12 @@ def stored(store: PersistenceAdapter) -> list[str]:
 def test_one_caller_needs_no_thread_and_its_job_is_committed(
     store: PostgresStore, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[frozenset[str]] = []
-    store.listen(told.append)
+    topic_sets: list[frozenset[str]] = []
+    store.listen(topic_sets.append)
 
     async def program() -> list[Job]:
         await connect_loop(store)
-        told.clear()
+        topic_sets.clear()
         return [await enqueued(store, number) for number in range(5)]
 
     threads = calls_of_threads(store, monkeypatch)
@@ -78,7 +78,7 @@ def test_one_caller_needs_no_thread_and_its_job_is_committed(
     assert [job.params for job in jobs] == [{"n": number} for number in range(5)]
     assert count(other, "events", "name = 'job.queued'") == 7
     # The listener's thread may tell of something else in between: that it listens now, for one.
-    assert len([topics for topics in told if {"ready", "events"} <= topics]) >= 5
+    assert len([topics for topics in topic_sets if {"ready", "events"} <= topics]) >= 5
     other.close()
 
 
@@ -184,18 +184,18 @@ def test_other_processes_are_told_behind_the_commit_and_what_that_comes_to_reach
     store: PostgresStore, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = open_at(store_url)
-    told: list[frozenset[str]] = []
-    other.listen(told.append)
+    topic_sets: list[frozenset[str]] = []
+    other.listen(topic_sets.append)
 
     def told_of_a_wakeup() -> bool:
         store._wakeups.send(frozenset({"first"}))
-        return bool(told)
+        return bool(topic_sets)
 
     # A store wakes its listeners when it begins to listen. That may have been before this one was added.
     eventually(told_of_a_wakeup)
     # What the fixture's writes told must have arrived: with the interval below its thread would never send the rest.
     store._wakeups.send(frozenset({"last"}))
-    eventually(lambda: any("last" in topics for topics in told) or None)
+    eventually(lambda: any("last" in topics for topics in topic_sets) or None)
     sent_by_thread: list[frozenset[str]] = []
     monkeypatch.setattr(store._wakeups, "send", sent_by_thread.append)
     monkeypatch.setattr(wakeups, "EVERY_S", 1000.0)
@@ -208,11 +208,11 @@ def test_other_processes_are_told_behind_the_commit_and_what_that_comes_to_reach
         # The writer answers its caller before it tells other processes.
         await asyncio.to_thread(eventually, lambda: sent_by_thread or None)
         let_the_next_one_notify()
-        told.clear()
+        topic_sets.clear()
         sent_by_thread.clear()
         await enqueued(store, 1)
-        await asyncio.to_thread(eventually, lambda: told or None)
-        assert sent_by_thread == [] and {"ready", "events"} <= told[0]
+        await asyncio.to_thread(eventually, lambda: topic_sets or None)
+        assert sent_by_thread == [] and {"ready", "events"} <= topic_sets[0]
         # A notification that the server refuses: the job is stored, and the next caller sees nothing of it.
         monkeypatch.setattr(loop_link, "CHANNEL", "x" * 100)
         let_the_next_one_notify()

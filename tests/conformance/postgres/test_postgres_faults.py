@@ -327,8 +327,8 @@ def test_a_unit_that_loses_its_connection_late_is_still_tried_again(open_store: 
 @pytest.mark.rule("OPS-03")
 def test_tables_that_vanish_under_a_running_process_stop_it_loudly(open_store: OpenStore) -> None:
     store = open_store()
-    told: list[frozenset[str]] = []
-    store.listen(told.append)
+    topic_sets: list[frozenset[str]] = []
+    store.listen(topic_sets.append)
     enqueue_one(store)
     with psycopg.connect(open_store.url, autocommit=True) as connection:
         connection.execute("DROP TABLE jobs CASCADE")
@@ -337,7 +337,7 @@ def test_tables_that_vanish_under_a_running_process_stop_it_loudly(open_store: O
     assert refusal.value.code == "store_replaced"
     with pytest.raises(StoreRefused):
         enqueue_one(store)
-    assert frozenset({"refused"}) in told
+    assert frozenset({"refused"}) in topic_sets
 
 
 @pytest.mark.rule("OPS-03")
@@ -402,7 +402,7 @@ def test_a_worker_that_stands_still_in_a_claim_loses_its_locks_and_the_claim_is_
     store, other = open_store("resources:gpu=2"), open_store("resources:gpu=2")
     first, second = (enqueue_one(store, resource="gpu") for _ in range(2))
     tries = []
-    told = threading.Event()
+    is_notified = threading.Event()
 
     def claim_slowly(tx: Transaction) -> list[Claim]:
         taken = claim(tx, Vacancy("slow", [0], (), ["noop"]))
@@ -411,11 +411,11 @@ def test_a_worker_that_stands_still_in_a_claim_loses_its_locks_and_the_claim_is_
             _stand_still(tx)
             # Others go on while it does not know yet that it was left behind.
             assert ids_of(claim_some(other, 1, worker="quick")) == [first.id]
-            told.set()
+            is_notified.set()
         return taken
 
     assert ids_of(store.write_sync(claim_slowly)) == [second.id]
-    assert told.is_set()
+    assert is_notified.is_set()
     assert tries == [[first.id], [second.id]]
     assert [row[0] for row in rows(store, "SELECT worker_id FROM leases ORDER BY fence")] == ["quick", "slow"]
 

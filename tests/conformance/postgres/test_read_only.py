@@ -49,15 +49,15 @@ def opened(open_store: OpenStore, reconnect_s: float) -> PostgresStore:
 @pytest.mark.rule("OPS-03")
 def test_a_database_that_only_reads_for_too_long_refuses_the_store_loudly(open_store: OpenStore) -> None:
     store = opened(open_store, 0.2)
-    told: list[frozenset[str]] = []
-    store.listen(told.append)
+    topic_sets: list[frozenset[str]] = []
+    store.listen(topic_sets.append)
     with only_reads(open_store.url):
         with pytest.raises(StoreRefused, match=r"The database only reads .* Nothing more is written") as refused:
             enqueue_all(store, [NewJob("noop"), NewJob("noop")])
         assert refused.value.code == "store_read_only"
         with pytest.raises(StoreRefused):
             store.read_sync(lambda tx: tx.one("SELECT 1"))
-    assert frozenset({"refused"}) in told
+    assert frozenset({"refused"}) in topic_sets
     assert count(open_store(), "jobs") == 1
 
 

@@ -181,15 +181,15 @@ def test_what_the_hook_cannot_see_stops_the_store_and_doctor_tells_of_it(tmp_pat
         tmp_path,
         """
         app.enqueue_sync(add, a=1)
-        told = []
-        app.store.listen(told.append)
+        topic_sets = []
+        app.store.listen(topic_sets.append)
         own = sqlite3.connect("own.db")
         own.execute("ATTACH 'holdbeat.db' AS jobs")
         poll_at_every_call()
         for _ in range(2):
             assert refusal(lambda: app.enqueue_sync(add, a=1)) == STORE_REFUSED
             assert refusal(lambda: app.store.read_sync(lambda tx: None)) == STORE_REFUSED
-        assert frozenset({"refused"}) in told
+        assert frozenset({"refused"}) in topic_sets
         """,
     )
     assert len(recorded_damage(str(tmp_path / "holdbeat.db"))) == 1

@@ -224,8 +224,8 @@ def test_a_store_deleted_or_replaced_under_a_running_process_stops_it_loudly(
     path: Path, deed: Callable[[Path], None], code: str, first: str
 ) -> None:
     store = opened(path)
-    told: list[frozenset[str]] = []
-    store.listen(told.append)
+    topic_sets: list[frozenset[str]] = []
+    store.listen(topic_sets.append)
     enqueue_one(store)
     deed(path)
     there = path.exists()
@@ -238,7 +238,7 @@ def test_a_store_deleted_or_replaced_under_a_running_process_stops_it_loudly(
         enqueue_one(store)
     assert path.exists() is there
     store.close()
-    assert frozenset({"refused"}) in told
+    assert frozenset({"refused"}) in topic_sets
 
 
 @pytest.mark.rule("OPS-03")

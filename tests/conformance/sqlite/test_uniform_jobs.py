@@ -54,8 +54,8 @@ def submitted_batches(store: SqliteStore, *batches: list[dict[str, object]]) -> 
 @pytest.mark.parametrize("number", [2, 64, 150])
 def test_they_share_a_commit_and_an_event_and_each_caller_gets_its_own_job(known: SqliteStore, number: int) -> None:
     statements: list[str] = []
-    told: list[frozenset[str]] = []
-    known.listen(told.append)
+    topic_sets: list[frozenset[str]] = []
+    known.listen(topic_sets.append)
 
     def note(cursor: object, sql: str, bindings: object) -> bool:
         statements.append(sql)
@@ -75,7 +75,7 @@ def test_they_share_a_commit_and_an_event_and_each_caller_gets_its_own_job(known
     assert events == number and json.loads(batch)["job_id"] == [job.id for job in jobs]
     (last,) = rows(known, "SELECT max(id) FROM events")
     assert last == (1 + number,), "each Event has an id"
-    assert told == [frozenset({"ready", "events"})]
+    assert topic_sets == [frozenset({"ready", "events"})]
 
 
 @pytest.mark.rule("QUE-02")

@@ -186,11 +186,11 @@ def test_a_worker_is_woken_before_a_single_job_is_committed_and_its_claim_waits_
 @pytest.mark.rule("API-04")
 def test_those_who_read_what_was_written_are_woken_after_the_commit(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    told: list[tuple[frozenset[str], bool]] = []
+    commits: list[tuple[frozenset[str], bool]] = []
     submitter = Submitter(path, lambda: True)
-    submitter.store.listen(lambda topics: told.append((topics, submitter.has_committed)))
+    submitter.store.listen(lambda topics: commits.append((topics, submitter.has_committed)))
     submitter.submit()
-    assert told == [(frozenset({Topic.READY}), False), (frozenset({Topic.EVENTS}), True)]
+    assert commits == [(frozenset({Topic.READY}), False), (frozenset({Topic.EVENTS}), True)]
     submitter.store.close()
 
 

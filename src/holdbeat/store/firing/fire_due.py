@@ -50,7 +50,7 @@ class Firing:
 
     at: datetime
     """The time of the transaction, which decided what was due."""
-    looked_at: int = 0
+    judged: int = 0
     """Schedules that were judged, whatever the verdict."""
     fired: int = 0
     left_out: int = 0
@@ -92,7 +92,7 @@ def fire_due(tx: Transaction, limit: int = 500) -> Firing:
         if len(due_times) >= MOST_VERDICTS:
             firing.is_full = firing.is_full or len(works) + len(troubled) < len(rows)
             break
-    firing.looked_at = len(works) + len(troubled)
+    firing.judged = len(works) + len(troubled)
     watched = [schedule.id for schedule, _ in works if schedule.adaptive or schedule.overlap is not Overlap.ALLOW]
     flights = in_flight(tx, watched)
     batch = _Batch(tx, firing, taken(tx, due_times))

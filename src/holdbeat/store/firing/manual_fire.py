@@ -6,12 +6,10 @@ obeys the overlap policy as every fire does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from holdbeat.domain import events
-from holdbeat.domain.errors import Conflict, Invalid
+from holdbeat.domain.errors import Conflict
 from holdbeat.domain.job import Hold, Job
 from holdbeat.domain.occurrence import Occurrence, OccurrenceStatus, OverlapAction, overlap
 from holdbeat.domain.schedule import Schedule, job_for
@@ -30,20 +28,12 @@ from holdbeat.store.transaction import Transaction
 
 
 def trigger_schedule(
-    tx: Transaction,
-    reference: str,
-    job: Mapping[str, Any] | None = None,
-    *,
-    endpoint: bool | None = None,
-    trace: str | None = None,
+    tx: Transaction, reference: str, *, endpoint: bool | None = None, trace: str | None = None
 ) -> tuple[Occurrence, Job]:
-    """Fires now. Where the overlap policy forbids it, it is a Conflict and leaves no trace.
+    """Fires now. Where the overlap policy forbids it, it is a Conflict that writes nothing.
 
-    `job` may set fields of this one job above those of the schedule; `trace` is the traceparent of the request.
+    `trace` is the traceparent of the request.
     """
-    for name in ("type", "template", "idempotency_key"):
-        if job and job.get(name) is not None:
-            raise Invalid(f"A fire by hand has no {name} of its own.", code="unknown_field", field=name)
     schedule = get_schedule(tx, reference, endpoint=endpoint, locked=True)
     flight = in_flight(tx, [schedule.id])[schedule.id]
     decision = overlap(schedule.overlap, flight.has_begun, flight.has_queued)
@@ -65,9 +55,7 @@ def trigger_schedule(
         hold = Hold.OVERLAPPED if flight.has_running else None
     elif decision.action is OverlapAction.FIRE_GATED:
         hold = Hold.OVERLAPPED
-    layer = job_for(schedule, due_at)
-    submission = Submission.for_schedule(layer, hold=hold, job=job)
-    submission.trace = trace
+    submission = Submission.for_schedule(job_for(schedule, due_at), hold=hold, trace=trace)
     (request,) = Preparation(tx).prepare_batch([submission])
     if decision.action is OverlapAction.CANCEL_PREVIOUS:
         replace_unfinished(tx, flight, decision.reason or "")

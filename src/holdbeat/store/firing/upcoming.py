@@ -115,10 +115,10 @@ def _realigned(schedule: Schedule, now: datetime, went_back: bool) -> Schedule |
     elif not went_back and (decision is None or decision["winner"] != CRON or decision["clamps"]):
         # Without a jump only the zone of a cron expression can have moved a plan.
         return None
-    steered = replanned(schedule, now).schedule
-    if steered.next_run_at is None or steered.next_run_at == present:
+    schedule = replanned(schedule, now).schedule
+    if schedule.next_run_at is None or schedule.next_run_at == present:
         return None
-    return steered if steered.next_run_at < present or not went_back else None
+    return schedule if schedule.next_run_at < present or not went_back else None
 
 
 def is_behind(tx: Transaction, tolerance_s: float) -> bool:

@@ -49,7 +49,7 @@ def cancel_job(tx: Transaction, job_id: str, reason: str | None = None) -> Job:
 
 def check_reason(reason: str | None) -> None:
     """Refuses words that one of the stores could not keep, or no list could show."""
-    if reason:
+    if reason is not None:
         check_line(reason, "reason", LONGEST_REASON)
 
 

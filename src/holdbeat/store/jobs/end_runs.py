@@ -16,6 +16,7 @@ from holdbeat.domain.job import Job, JobEvent, JobStatus, transition
 from holdbeat.domain.params import dumps
 from holdbeat.domain.retry import RetryController, automatic_retry
 from holdbeat.domain.run import COUNTED_KINDS, ErrorKind, Outcome, RunStatus
+from holdbeat.domain.webhook import JOB_PERMANENTLY_FAILED, RUN_COMPLETED
 from holdbeat.store.dependencies.consequences import follow
 from holdbeat.store.durable.continuing import Continued, continue_chains
 from holdbeat.store.limits.throttles import Throttled, throttle
@@ -161,7 +162,7 @@ def _ends_of(tx: Transaction, endings: Sequence[Ending], outbox: Outbox) -> _End
         else:
             if ending.status is JobStatus.RUNNING and outcome.status is RunStatus.COMPLETED:
                 # What nearly every job comes to, without three looks at tables.
-                ended_as, event = JobStatus.COMPLETED, "job.run.completed"
+                ended_as, event = JobStatus.COMPLETED, RUN_COMPLETED
             else:
                 ended_as, event = transition(ending.status, _EVENT_OF[outcome.status]), _TOLD_AS[outcome.status]
             if not ending.is_stored:
@@ -203,7 +204,7 @@ def decide_failures(tx: Transaction, failed: Sequence[Failure], outbox: Outbox) 
             verdicts.append(job.id)
             tx.record(events.RETRIES_EXHAUSTED, job_id=job.id, group_id=job.group_id, reason=verdict.reason)
             if job.retry_policy.max_attempts > 0:
-                outbox.tell_job("job.permanently_failed", job.id, job.webhook_url)
+                outbox.tell_job(JOB_PERMANENTLY_FAILED, job.id, job.webhook_url)
     give_up_taken_keys(tx, [request for _, request, _ in retries])
     inserted = insert_jobs(tx, [request for _, request, _ in retries])
     for (job, request, reason), retry in zip(retries, inserted, strict=True):

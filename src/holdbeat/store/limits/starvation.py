@@ -128,13 +128,13 @@ def known_starvation(tx: Transaction) -> list[Starvation]:
     return [Starvation(row[0], row[1], row[2], tx.instant(row[3])) for row in rows]
 
 
-def is_news(tx: Transaction, starved_s: float) -> bool:
+def has_starvation_changed(tx: Transaction, starved_s: float) -> bool:
     """Whether `note_starvation` would change anything."""
     return {state.key for state in starvation(tx, starved_s)} != {state.key for state in known_starvation(tx)}
 
 
 def note_starvation(tx: Transaction, starved_s: float) -> int:
-    """Tells of every limit that has begun to starve the queue, once, and forgets those that have ended."""
+    """Records every limit that has begun to starve the queue, once, and deletes those that have ended."""
     now = {state.key: state for state in starvation(tx, starved_s)}
     ended = [state.key for state in known_starvation(tx) if state.key not in now]
     if ended:

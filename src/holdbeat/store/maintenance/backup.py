@@ -270,10 +270,10 @@ def _alone_with(target: str) -> Iterator[None]:
     beside = Path(f"{target}-run")
     with contextlib.ExitStack() as until_then:
         with contextlib.suppress(OSError):
-            turn = os.open(beside / "write.lock", os.O_RDWR | os.O_CLOEXEC)
-            until_then.callback(os.close, turn)
+            write_lock = os.open(beside / "write.lock", os.O_RDWR | os.O_CLOEXEC)
+            until_then.callback(os.close, write_lock)
             try:
-                hold(turn)
+                hold(write_lock)
             except BlockingIOError:
                 raise _in_use(target) from None
         if _has_live_workers(beside / "workers"):

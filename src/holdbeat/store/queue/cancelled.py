@@ -37,7 +37,7 @@ def mark_cancelled(tx: Transaction, jobs: Sequence[Job], reason: str, outbox: Ou
         else:
             at_once.append(job)
         tx.record(events.JOB_CANCELLED, **ids, reason=reason)
-        outbox.tell_job("job.cancelled", job.id, job.webhook_url)
+        outbox.tell_job(events.JOB_CANCELLED, job.id, job.webhook_url)
         job.status = JobStatus.CANCELLED
         job.finished_at = job.cancel_requested_at = tx.now
         job.cancel_reason = reason

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdbeat.domain import events
-from holdbeat.domain.errors import Invalid
 from holdbeat.domain.group import (
     GroupFailurePolicy,
     GroupMode,
@@ -29,8 +28,6 @@ def create_group(
     tx: Transaction, name: str | None, mode: GroupMode, on_failure: OnFailure, members: Sequence[NewJob]
 ) -> tuple[JobGroup, list[Job]]:
     """Stores a group with all its members, or nothing. In a sequential group all but the first wait at a gate."""
-    if not members:
-        raise Invalid("A group needs at least one job.", field="jobs", code="empty_group")
     group = JobGroup(tx.new_id(), name, mode, on_failure, GroupStatus.QUEUED, tx.now)
     tx.insert(
         "job_groups",

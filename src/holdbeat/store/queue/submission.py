@@ -21,7 +21,7 @@ from holdbeat.domain.title import job_title
 from holdbeat.domain.uniform_batch import PreparedKind, UniformJobs, UniformSubmissions, distinct_items
 from holdbeat.schemas.field_bounds import PRIORITY_MAX
 from holdbeat.store.queue.job_types import AnnouncedType, Catalogue
-from holdbeat.store.queue.templates import find_template
+from holdbeat.store.queue.templates import named_template
 from holdbeat.store.tracing import submit_span
 from holdbeat.store.transaction import Transaction
 
@@ -33,7 +33,7 @@ class Preparation:
         """`known` are types that need not be read."""
         self._tx = tx
         self._catalogue = Catalogue(tx, *known)
-        self._templates: dict[str, JobTemplate | None] = {}
+        self._templates: dict[str, JobTemplate] = {}
 
     def expect(self, batches: Sequence[Sequence[Submission]]) -> None:
         """Reads at once what many submissions will need."""
@@ -165,14 +165,8 @@ class Preparation:
 
     def _template(self, reference: str) -> JobTemplate:
         if reference not in self._templates:
-            self._templates[reference] = find_template(self._tx, reference)
+            self._templates[reference] = named_template(self._tx, reference)
         template = self._templates[reference]
-        if template is None:
-            raise Invalid(
-                f"There is no job template {reference!r}. Name one by its id or its name.",
-                code="unknown_template",
-                field="template",
-            )
         if template.archived_at is not None:
             raise Conflict(
                 f"Template {template.name} is archived; no new jobs are made from it.",

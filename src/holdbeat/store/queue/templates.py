@@ -76,6 +76,18 @@ def find_template(tx: Transaction, reference: str) -> JobTemplate | None:
     return None if row is None else TEMPLATES.read(tx, row)
 
 
+def named_template(tx: Transaction, reference: Any) -> JobTemplate:
+    """The template that a request names by its id or its name; Invalid if there is none."""
+    template = find_template(tx, reference) if isinstance(reference, str) else None
+    if template is None:
+        raise Invalid(
+            f"There is no job template {str(reference)[:LONGEST_NAME]!r}. Name one by its id or its name.",
+            code="unknown_template",
+            field="template",
+        )
+    return template
+
+
 def patch_template(
     tx: Transaction, reference: str, changes: Mapping[str, Any], *, version: int | None = None
 ) -> JobTemplate:

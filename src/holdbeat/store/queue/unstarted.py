@@ -8,6 +8,7 @@ from typing import Any
 
 from holdbeat.domain import events
 from holdbeat.domain.job import JobStatus
+from holdbeat.domain.webhook import RUN_SKIPPED
 from holdbeat.store.transaction import Transaction
 from holdbeat.store.webhooks.outbox import Outbox
 
@@ -39,7 +40,7 @@ def cancel_unstarted(tx: Transaction, ids: Sequence[str], reason: str, outbox: O
         tx.record(
             events.JOB_CANCELLED, job_id=job_id, group_id=group_id, schedule_id=schedule_id, reason=reason, **facts
         )
-        outbox.tell_job("job.cancelled", job_id, webhook_url)
+        outbox.tell_job(events.JOB_CANCELLED, job_id, webhook_url)
         ended.append(EndedJob(job_id, JobStatus.CANCELLED, bool(is_awaited), group_id, schedule_id, root_id))
     return ended
 
@@ -74,6 +75,6 @@ def skip_unstarted(tx: Transaction, ids: Sequence[str], reason: str, outbox: Out
             events.RUN_ENDED, job_id=job_id, run_id=run_id, group_id=group_id, schedule_id=schedule_id,
             status="SKIPPED", reason=reason, **facts,
         )  # fmt: skip
-        outbox.tell_job("job.run.skipped", job_id, webhook_url)
+        outbox.tell_job(RUN_SKIPPED, job_id, webhook_url)
         ended.append(EndedJob(job_id, JobStatus.SKIPPED, bool(is_awaited), group_id, schedule_id, root_id))
     return ended

@@ -1,6 +1,6 @@
 """Events by a text, an actor, a name, a job, a schedule, a worker or a time, the newest first.
 
-Guards the store against searches that read everything: each page looks at LOOKED_AT rows of the log at the most, and
+Guards the store against searches that read everything: a page reads no more than READ_AT_MOST rows of the log, and
 its cursor goes on where it ended, so that a long search is made of short reads. Rare names and jobs have an index.
 """
 
@@ -17,7 +17,7 @@ from holdbeat.store.reads.event_log import events_of_job, newest_events, newest_
 from holdbeat.store.reads.names import ids_called
 from holdbeat.store.transaction import Transaction
 
-LOOKED_AT = 20_000
+READ_AT_MOST = 20_000
 AT_ONCE = 500
 
 
@@ -63,8 +63,8 @@ class FoundEvents:
     events: list[Event] = field(default_factory=list)
     following: int | None = None
     """The id before which the next page goes on; None at the end of the log."""
-    looked_at: int = 0
-    """How many Events were looked through."""
+    read_count: int = 0
+    """How many Events were read."""
 
 
 def find_events(
@@ -77,14 +77,14 @@ def find_events(
 ) -> FoundEvents:
     """A page of what the search finds and `is_wanted` lets through."""
     if search.job_id is not None:
-        every = [logged.event for logged in reversed(events_of_job(tx, search.job_id, LOOKED_AT))]
+        every = [logged.event for logged in reversed(events_of_job(tx, search.job_id, READ_AT_MOST))]
         events = [event for event in every if before is None or (event.id or 0) < before]
         fitting = [event for event in events if search.fits(event, set()) and is_wanted(event)]
         return FoundEvents(fitting[:limit], fitting[limit - 1].id if len(fitting) > limit else None, len(events))
     named = ids_called(tx, search.text) if search.text else set()
     rare = sorted(set(search.names)) if search.names and set(HOT_EVENTS).isdisjoint(search.names) else None
     found = FoundEvents()
-    while found.looked_at < LOOKED_AT:
+    while found.read_count < READ_AT_MOST:
         page = newest_rare_events(tx, rare, before, AT_ONCE) if rare else newest_events(tx, before, AT_ONCE)
         if not page:
             found.following = None
@@ -93,7 +93,7 @@ def find_events(
             if search.since is not None and event.at < search.since:
                 found.following = None
                 return found
-            found.looked_at += 1
+            found.read_count += 1
             found.following = before = event.id
             if search.fits(event, named) and is_wanted(event):
                 found.events.append(event)

@@ -64,13 +64,13 @@ def search_jobs(
 
 
 def _end_of_window(tx: Transaction, filters: Mapping[str, Any], before: str | None) -> str | None:
-    """The oldest job that a page looks at; None if there is no older one."""
+    """The oldest job that a page reads; None if there is no older one."""
     conditions = job_conditions(tx, filters)
     if before is not None:
         conditions.add("j.id < :before", before=before)
     rows = tx.rows(
-        f"SELECT j.id FROM jobs AS j WHERE {conditions.where} ORDER BY j.id DESC LIMIT 2 OFFSET :looked_at",
-        looked_at=NEWEST - 1,
+        f"SELECT j.id FROM jobs AS j WHERE {conditions.where} ORDER BY j.id DESC LIMIT 2 OFFSET :offset",
+        offset=NEWEST - 1,
         **conditions.params,
     )
     return rows[0][0] if len(rows) == 2 else None

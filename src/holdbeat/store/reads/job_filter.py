@@ -55,7 +55,7 @@ def choices(value: Any, name: str, vocabulary: Iterable[str]) -> list[str]:
     known = [str(word) for word in vocabulary]
     for choice in chosen:
         if choice not in known:
-            hint = status_hint(choice) if name == "status" else ""
+            hint = status_hint(choice, known) if name == "status" else ""
             raise Invalid(
                 f"{name} {choice!r} does not exist; there are {', '.join(known)}.{hint}",
                 code="invalid_filter",

@@ -43,7 +43,7 @@ class SlotHolder:
     """The slots of its resource that it holds."""
 
 
-def occupants(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
+def slot_holders(tx: Transaction, limit: int = 200) -> list[SlotHolder]:
     """The live leases, by resource, the longest holder first."""
     return _holders(tx, "1 = 1", limit, ("resource", "acquired_at", "id"))
 

@@ -20,8 +20,8 @@ from holdbeat.store.reads.schedules import SCHEDULES
 from holdbeat.store.reads.stats import ready_jobs
 from holdbeat.store.transaction import Transaction
 
-LOOKED_AT = 5000
-"""So many of the newest failures are looked through: most may be retried ones, or calls of endpoints."""
+FAILURES_READ = 5000
+"""So many of the newest failures are read: most may be retried ones, or calls of endpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[Fa
     """Jobs made after an instant that failed for good, not endpoints' calls, and nobody retried, the newest first."""
     rows = tx.rows(
         "SELECT f.id, f.type, f.title, f.finished_at FROM (SELECT id, type, title, finished_at, permanently_failed, "
-        f"resource, schedule_id {_FAILED_SINCE} LIMIT :looked_at) AS f "
+        f"resource, schedule_id {_FAILED_SINCE} LIMIT :most) AS f "
         "WHERE f.permanently_failed = :yes AND NOT (f.resource = :http AND f.schedule_id IS NOT NULL) "
         "AND NOT EXISTS (SELECT 1 FROM jobs r WHERE r.retry_of = f.id AND r.retry_kind = 'manual') "
         "ORDER BY f.id DESC LIMIT :limit",
         first=first_id(since),
-        looked_at=LOOKED_AT,
+        most=FAILURES_READ,
         yes=True,
         http=HTTP_RESOURCE,
         limit=limit,
@@ -65,8 +65,8 @@ def failed_for_good(tx: Transaction, since: datetime, limit: int = 8) -> list[Fa
 
 
 def fails_too_often(tx: Transaction, since: datetime) -> bool:
-    """Whether more jobs have failed since an instant than `failed_for_good` looks through."""
-    row = tx.one(f"SELECT id {_FAILED_SINCE} LIMIT 1 OFFSET :looked_at", first=first_id(since), looked_at=LOOKED_AT)
+    """Whether more jobs have failed since an instant than `failed_for_good` reads."""
+    row = tx.one(f"SELECT id {_FAILED_SINCE} LIMIT 1 OFFSET :most", first=first_id(since), most=FAILURES_READ)
     return row is not None
 
 

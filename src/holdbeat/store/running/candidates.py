@@ -22,7 +22,18 @@ from holdbeat.store.running.lane_floor import (
     keep_floors,
     ranges,
 )
-from holdbeat.store.running.lane_walk import PARTITION, PLACE, WEIGHT, locked, next_part
+from holdbeat.store.running.lane_walk import (
+    ID,
+    PARTITION,
+    PLACE,
+    PRIORITY,
+    RESOURCE,
+    TYPE,
+    WEIGHT,
+    in_priority,
+    locked,
+    next_part,
+)
 from holdbeat.store.running.lanes import Lane
 from holdbeat.store.running.partitions import WINDOW, first_by_partition
 from holdbeat.store.running.preference import Preference, prefer, tell_preferred
@@ -202,7 +213,7 @@ class Choice:
         if self.vacancy.affinities:
             preferred = prefer(tx, self.vacancy, places, plain)
             places += [choice.row for choice in preferred.values() if choice.is_further]
-        places.sort(key=lambda place: (-place[0], place[3] not in preferred, *ranks.get(place[3], place[1:4])))
+        places.sort(key=lambda row: (-row[PRIORITY], row[ID] not in preferred, *ranks.get(row[ID], in_priority(row))))
         chosen = self._taken(places)
         for key, lanes in fair.items():
             keep_turns(tx, key, lanes, in_turn[key], chosen.keys())
@@ -233,7 +244,7 @@ class Choice:
         stepped_over = answers[0][-1][-1] - self.entries_read - len(answers[0]) if from_head and answers[0] else None
         rows_of_lane: dict[tuple[str, str], list[Row]] = {}
         for row in itertools.chain(*answers):
-            rows_of_lane.setdefault((row[4], row[5]), []).append(row)
+            rows_of_lane.setdefault((row[RESOURCE], row[TYPE]), []).append(row)
         for share in shares:
             rows = rows_of_lane.get((share.resource, share.type), [])
             if rows:
@@ -257,7 +268,7 @@ class Choice:
                 partitions = {row[PARTITION] for row in permitted}
                 self.capacity.learn_rates(rates_of(self.tx, rated, partitions))
             able = [row for row in permitted if self.capacity.free_for_jobs(resource, type_, row[PARTITION]) != 0]
-            ids = [row[3] for row in able[:WINDOW]]
+            ids = [row[ID] for row in able[:WINDOW]]
             if chosen := self._taken(locked(self.tx, ids)):
                 return chosen
         return {}

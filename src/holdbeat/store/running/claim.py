@@ -58,7 +58,7 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     state = read_queue_state(tx, vacancy)
     limits, lanes = state.limits, state.lanes
     if not lanes and not state.waiting:
-        return Filled([], state.next_look_at)
+        return Filled([], state.next_check_at)
     waiting = state.waiting
     if tx.terms.direct_burst and waiting and not vacancy.types:
         waiting = _without_queue_turns(tx, limits, waiting)
@@ -90,7 +90,7 @@ def fill(tx: Transaction, vacancy: Vacancy) -> Filled:
     if tx.terms.direct_burst and (claims or served):
         started = [(claim.lease.resource, claim.lease.type) for claim in claims if claim.job is not None]
         keep_streaks(tx, limits, [_kind(reservation) for reservation, _ in served], started)
-    instants = [state.next_look_at, _next_start(tx, capacity, lanes, waiting), choice.head_due_at]
+    instants = [state.next_check_at, _next_start(tx, capacity, lanes, waiting), choice.head_due_at]
     return Filled(claims, min((at for at in instants if at is not None), default=None))
 
 

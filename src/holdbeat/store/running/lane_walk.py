@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 from holdbeat.store.transaction import Row, Transaction
@@ -24,7 +25,9 @@ _AGAIN = timedelta(seconds=5)
 """How long after the end was reached a walk begins anew, for jobs that were put in before its place."""
 
 PLACE = "effective_priority, position, created_at, id, resource, type, partition, weight, affinity, put_first"
-PARTITION, WEIGHT, AFFINITY, PUT_FIRST = 6, 7, 8, 9
+PRIORITY, CREATED_AT, ID, RESOURCE, TYPE, PARTITION, WEIGHT, AFFINITY, PUT_FIRST = 0, 2, 3, 4, 5, 6, 7, 8, 9
+in_priority = itemgetter(1, 2, 3)
+"""What orders the jobs of one priority: position, created_at, id."""
 
 _LANE = (
     f"SELECT {PLACE} FROM jobs INDEXED BY jobs_ready "

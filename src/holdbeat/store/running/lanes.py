@@ -88,7 +88,7 @@ class QueueState:
     """Whether anything is."""
     has_heavy: bool = False
     """Whether a ready job weighs more than one slot."""
-    next_look_at: datetime | None = None
+    next_check_at: datetime | None = None
     """When the first delayed job will be ready, or lanes are searched for again."""
     entries_read: int = 0
     """How many entries of jobs_ready have been read up to here, on PostgreSQL."""
@@ -111,7 +111,7 @@ def read_queue_state(tx: Transaction, vacancy: Vacancy) -> QueueState:
         apply_ageing(tx)
         rows, ((not_before,),) = tx.all_rows((_LANES[tx.dialect], {}), (_NEXT_DELAYED, {}))
         searched = [rows]
-    next_look_at = tx.time(not_before)
+    next_check_at = tx.time(not_before)
     if searched:
         read_before = entries_read
         ready, entries_read = _lanes_of(tx, searched[0])
@@ -119,12 +119,12 @@ def read_queue_state(tx: Transaction, vacancy: Vacancy) -> QueueState:
             keep_lanes(tx, ready, entries_read - read_before)
     else:
         assert known is not None and known.until is not None
-        ready, next_look_at = [Lane(*lane) for lane in known.lanes], min(known.until, next_look_at or known.until)
+        ready, next_check_at = [Lane(*lane) for lane in known.lanes], min(known.until, next_check_at or known.until)
     pauses = {row[0] for row in tx.rows("SELECT resource FROM queue_pauses")} if paused else set()
     lanes = _served(ready, pauses, vacancy)
     reservations = waiting_reservations(tx) if waiting else []
     is_throttled = throttled_until is not None and throttled_until > tx.now.timestamp()
-    return QueueState(limits, lanes, reservations, is_throttled, bool(has_heavy), next_look_at, entries_read)
+    return QueueState(limits, lanes, reservations, is_throttled, bool(has_heavy), next_check_at, entries_read)
 
 
 def _lanes_of(tx: Transaction, rows: list[Row]) -> tuple[list[Lane], int]:

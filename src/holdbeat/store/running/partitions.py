@@ -16,9 +16,12 @@ from holdbeat.store.limits.rates import rates_of
 from holdbeat.store.running.lane_walk import (
     BY_PARTITION,
     DEPTH,
+    ID,
     PARTITION,
+    PRIORITY,
     WEIGHT,
     first_of_lane,
+    in_priority,
     locked,
     unnamed,
     unnamed_queries,
@@ -88,7 +91,7 @@ def first_by_partition(
         if len(chosen) >= places or len(rows) < count:
             return chosen
     heads = tx.rows(_HEADS[tx.dialect], resource=resource, type=type_, count=PARTITIONS_MAX, heaviest=heaviest)
-    known = {row[3] for row in rows}
+    known = {row[ID] for row in rows}
     if rated:
         capacity.learn_rates(rates_of(tx, rated, {partition for _, partition in heads}))
     ids = [
@@ -100,5 +103,7 @@ def first_by_partition(
     if all(row[PARTITION] for row in rows) and capacity.free_for_jobs(resource, type_, "") != 0:
         answers = tx.all_rows(*unnamed_queries(tx, resource, type_, DEPTH))
         plain = unnamed(tx, resource, type_, DEPTH, answers)[:places]
-        further = sorted([*further, *locked(tx, [row[3] for row in plain])], key=lambda row: (-row[0], *row[1:4]))
+        further = sorted(
+            [*further, *locked(tx, [row[ID] for row in plain])], key=lambda row: (-row[PRIORITY], *in_priority(row))
+        )
     return with_room([*chosen, *further])

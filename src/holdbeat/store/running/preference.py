@@ -12,7 +12,7 @@ from holdbeat.domain import events
 from holdbeat.domain.affinity import Affinity, AffinityTerms, followed, preferred_more
 from holdbeat.domain.lease import Claim
 from holdbeat.store.reads.rows import READY_SINCE
-from holdbeat.store.running.lane_walk import AFFINITY, PLACE
+from holdbeat.store.running.lane_walk import AFFINITY, CREATED_AT, ID, PLACE, PRIORITY, RESOURCE, in_priority
 from holdbeat.store.running.vacancy import Vacancy
 from holdbeat.store.transaction import Row, Transaction
 
@@ -41,35 +41,35 @@ def prefer(
 ) -> dict[str, Preference]:
     """The jobs that go first because of what the worker ran last, by their ids. `places` are the first of each lane."""
     preferred: dict[str, Preference] = {}
-    known = {place[3] for place in places}
+    known = {place[ID] for place in places}
     for resource, affinity in vacancy.affinities.items():
         lanes = [(share[1], share[2]) for share in shares if share[0] == resource]
-        of_resource = [place for place in places if place[4] == resource]
+        of_resource = [place for place in places if place[RESOURCE] == resource]
         if not lanes or not of_resource:
             continue
-        priority = max(place[0] for place in of_resource)
-        switching = [place for place in of_resource if place[0] == priority and place[AFFINITY] != affinity.last]
+        priority = max(place[PRIORITY] for place in of_resource)
+        switching = [place for place in of_resource if place[PRIORITY] == priority and place[AFFINITY] != affinity.last]
         if not switching:
             continue
         waited_s = _longest_wait_s(tx, switching, vacancy.affinity_terms)
         more = preferred_more(affinity, vacancy.affinity_terms, waited_s)
-        over = min(switching, key=lambda place: place[1:4])[3]
+        over = min(switching, key=in_priority)[ID]
         for type_, count in lanes if more else ():
             rows = tx.rows(
                 _SAME, resource=resource, type=type_, priority=priority, affinity=affinity.last, count=min(more, count)
             )
             for row in rows:
-                preferred[row[3]] = Preference(row, over, affinity, row[3] not in known)
+                preferred[row[ID]] = Preference(row, over, affinity, row[ID] not in known)
     return preferred
 
 
 def _longest_wait_s(tx: Transaction, others: Sequence[Row], terms: AffinityTerms) -> float:
     """How long one of these jobs has waited for a slot, exactly where it matters."""
-    made_ago_s = max((tx.now - tx.instant(place[2])).total_seconds() for place in others)
+    made_ago_s = max((tx.now - tx.instant(place[CREATED_AT])).total_seconds() for place in others)
     if made_ago_s <= terms.wait_s:
         return made_ago_s
     (since,) = tx.rows(
-        f"SELECT min({READY_SINCE.format(job='')}) FROM jobs WHERE id IN :ids", ids=[place[3] for place in others]
+        f"SELECT min({READY_SINCE.format(job='')}) FROM jobs WHERE id IN :ids", ids=[place[ID] for place in others]
     )
     return (tx.now - tx.instant(since[0])).total_seconds()
 
@@ -82,7 +82,7 @@ def tell_preferred(tx: Transaction, vacancy: Vacancy, preferred: Sequence[Prefer
             events.JOB_PASSED_BY,
             job_id=first.over,
             worker_id=vacancy.worker_id,
-            preferred=first.row[3],
+            preferred=first.row[ID],
             affinity=first.affinity.last,
             run=first.affinity.run + len(preferred),
             most=vacancy.affinity_terms.run,

@@ -24,11 +24,16 @@ from holdbeat.store.running.lane_walk import (
     BY_PARTITION,
     DEPTH,
     FIRST,
+    ID,
     PART,
     PARTITION,
     PLACE,
+    PRIORITY,
     PUT_FIRST,
+    RESOURCE,
+    TYPE,
     WEIGHT,
+    in_priority,
     locked,
     unnamed,
     unnamed_queries,
@@ -99,9 +104,9 @@ class LaneTurns:
 
     def add(self, queues: Mapping[str, list[Row]], room: Mapping[str, int | None]) -> None:
         """Further jobs of these partitions, of each as many as have room."""
-        before = {row[3] for row in self.rows}
+        before = {row[ID] for row in self.rows}
         queues = {
-            name: [row for row in queues.get(name, ()) if row[3] not in before][:free] for name, free in room.items()
+            name: [row for row in queues.get(name, ()) if row[ID] not in before][:free] for name, free in room.items()
         }
         self.rows += self.turn.merged(queues)
 
@@ -134,13 +139,13 @@ def first_by_turn(
     while len(turns.rows) < places:
         if below < ABOVE_ALL:
             highest = tx.rows(_PRIORITY, below=below, **lane)
-        levels = [row[0] for row in (*highest, *window, *unnamed_rows) if row[0] < below]
+        levels = [row[PRIORITY] for row in (*highest, *window, *unnamed_rows) if row[PRIORITY] < below]
         if not levels:
             break
         priority = max(levels)
         below = priority
-        turns.rows += [row for row in first if row[0] == priority]
-        has_unnamed = any(row[0] == priority for row in unnamed_rows)
+        turns.rows += [row for row in first if row[PRIORITY] == priority]
+        has_unnamed = any(row[PRIORITY] == priority for row in unnamed_rows)
         for most in VISITED:
             most = max(most, 2 * places)
             is_known = most == first_count and [(priority,)] == highest_of_all
@@ -157,7 +162,7 @@ def first_by_turn(
         able = able[: places + 1]
         rounds = max(1, min(places, READ_MAX // max(1, len(able))))
         queues = _jobs(tx, turns, able, {**lane, "priority": priority, "rounds": rounds})
-        queues[""] = [row for row in unnamed_rows if row[0] == priority]
+        queues[""] = [row for row in unnamed_rows if row[PRIORITY] == priority]
         turns.add(queues, {partition: room[partition] for partition in able})
         if rounds < places and any(len(queues.get(partition, ())) == rounds for partition in able):
             break  # there are more of this priority than were read: the next claim has them
@@ -175,7 +180,7 @@ def _put_first(turns: LaneTurns, capacity: Capacity, window: list[Row]) -> list[
     for row in window:
         if row[PUT_FIRST] and row[WEIGHT] <= turns.heaviest:
             partition = row[PARTITION]
-            free = capacity.free_for_jobs(row[4], row[5], partition)
+            free = capacity.free_for_jobs(row[RESOURCE], row[TYPE], partition)
             if free is None or free > used[partition]:
                 used[partition] += 1
                 rows.append(row)
@@ -190,10 +195,10 @@ def _locked(
     tx: Transaction, turns: LaneTurns, first: list[Row], unnamed_rows: list[Row], places: int
 ) -> tuple[list[Row], list[Row]]:
     """Locks up to `places` of both, without those that can never have room."""
-    ids = {row[3] for row in first[:places]}
-    light = [row[3] for row in unnamed_rows if row[WEIGHT] <= turns.heaviest]
+    ids = {row[ID] for row in first[:places]}
+    light = [row[ID] for row in unnamed_rows if row[WEIGHT] <= turns.heaviest]
     rows = locked(tx, [*ids, *light[:places]])
-    return [row for row in rows if row[3] in ids], [row for row in rows if row[3] not in ids]
+    return [row for row in rows if row[ID] in ids], [row for row in rows if row[ID] not in ids]
 
 
 def _in_turn(
@@ -238,10 +243,10 @@ def over_lanes(lanes: Sequence[LaneTurns]) -> list[Row]:
     """
     if len(lanes) == 1:
         return lanes[0].rows
-    rows = sorted((row for lane in lanes for row in lane.rows), key=_place)
+    rows = sorted((row for lane in lanes for row in lane.rows), key=in_priority)
     ordered: list[Row] = []
-    for priority in sorted({row[0] for row in rows}, reverse=True):
-        level = [row for row in rows if row[0] == priority]
+    for priority in sorted({row[PRIORITY] for row in rows}, reverse=True):
+        level = [row for row in rows if row[PRIORITY] == priority]
         ordered += [row for row in level if row[PUT_FIRST]]
         queues: dict[str, list[Row]] = {}
         for row in level:
@@ -257,16 +262,12 @@ def ranked(lanes: Sequence[LaneTurns], rows: Sequence[Row]) -> dict[str, tuple[A
     Whose turn it is has the first place that jobs of its priority have in these lanes, the next one the second.
     """
     ranks = {}
-    known = {row[3]: row for lane in lanes for row in (*lane.first, *lane.rows)}.values()
-    for priority in {row[0] for row in rows}:
-        places = sorted(_place(row) for row in known if row[0] == priority)
-        level = (row for row in rows if row[0] == priority)
-        ranks.update({row[3]: (*place, row[3]) for row, place in zip(level, places, strict=False)})
+    known = {row[ID]: row for lane in lanes for row in (*lane.first, *lane.rows)}.values()
+    for priority in {row[PRIORITY] for row in rows}:
+        places = sorted(in_priority(row) for row in known if row[PRIORITY] == priority)
+        level = (row for row in rows if row[PRIORITY] == priority)
+        ranks.update({row[ID]: (*place, row[ID]) for row, place in zip(level, places, strict=False)})
     return ranks
-
-
-def _place(row: Row) -> tuple[Any, ...]:
-    return row[1:4]
 
 
 def keep_turns(
@@ -274,7 +275,7 @@ def keep_turns(
 ) -> None:
     """Notes the partition that was served last and its starts, so that the next claim goes on from there."""
     turn = lanes[0].turn
-    served = [row[PARTITION] for row in rows if row[3] in started and not row[PUT_FIRST]]
+    served = [row[PARTITION] for row in rows if row[ID] in started and not row[PUT_FIRST]]
     if served:
         turn = turn.after(served)
         last, in_a_row = turn.last, turn.taken

@@ -110,7 +110,7 @@ def begin_stopping(tx: Transaction, worker_id: str) -> None:
 
 
 def stop_worker(tx: Transaction, worker_id: str, reason: str | None = None) -> bool:
-    """Notes that a worker has ended. Its leases, if it left any, stay for recovery. Answers whether this was news."""
+    """Notes that a worker has ended; False if that was noted before. Its leases, if it left any, stay for recovery."""
     changed = tx.rows(
         "UPDATE workers SET stopped_at = :now WHERE id = :id AND stopped_at IS NULL RETURNING id",
         id=worker_id,

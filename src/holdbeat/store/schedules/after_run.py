@@ -83,11 +83,11 @@ def _plan(tx: Transaction, ids: Sequence[str], ended: Sequence[Job], flights: di
         schedule = schedules[job.schedule_id]
         kind, retry_at = failures.get(job.id, (None, None))
         end = ChainEnd.INTERRUPTED if kind == ErrorKind.INTERRUPTED else _ENDS[job.status]
-        steered = after_run(schedule, end, job.started_at, job.scheduled_for, tx.now, retry_at)
+        planned = after_run(schedule, end, job.started_at, job.scheduled_for, tx.now, retry_at)
         if flights[schedule.id]:
             # An older job of it was retried by hand: the plan waits for that one too.
-            steered = replanned(steered.schedule, tx.now, in_flight=True)
-        schedules[schedule.id] = steered.schedule
+            planned = replanned(planned.schedule, tx.now, in_flight=True)
+        schedules[schedule.id] = planned.schedule
     for schedule in schedules.values():
         record_plan(tx, schedule)
     wake_trigger(tx, save_plans(tx, list(schedules.values())))

@@ -1,6 +1,6 @@
 """Endpoints: adaptive Schedules whose work is an HTTP call.
 
-Everything that steers a schedule steers an endpoint (`schedules`, with `endpoint=True`); here is what they have of
+All steps of a schedule are also those of an endpoint (`schedules`, with `endpoint=True`); here is what they have of
 their own. Guards GOV-12: health is read from the runs of the endpoint's jobs, so that a test call, which makes none,
 never counts.
 """

@@ -1,4 +1,4 @@
-"""Schedules: made, changed and steered by people and programs.
+"""Schedules: made, changed, paused and hinted by people and programs.
 
 Guards GOV-08 and TIME-06: every change is made under the schedule's lock, plans again in the same transaction, and
 wakes the triggers. So a change at the very instant of firing comes before it or after it, never in between.
@@ -18,11 +18,19 @@ from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.redaction import kept_headers, kept_secrets, refuse_marks
 from holdbeat.domain.schedule import Schedule, job_for
 from holdbeat.domain.schedule_edit import TOLD_ON_CHANGE, created, edited
-from holdbeat.domain.schedule_steps import Steered, cleared_hints, paused, replanned, reset_failures, resumed, with_hint
+from holdbeat.domain.schedule_steps import (
+    PlannedSchedule,
+    cleared_hints,
+    paused,
+    replanned,
+    reset_failures,
+    resumed,
+    with_hint,
+)
 from holdbeat.domain.submission import Submission
 from holdbeat.schemas.field_bounds import LONGEST_NAME
 from holdbeat.store.queue.submission import Preparation
-from holdbeat.store.queue.templates import find_template
+from holdbeat.store.queue.templates import named_template
 from holdbeat.store.queue.unique_names import check_name, lock_name, refuse_taken_name
 from holdbeat.store.reads.find_schedules import add_label
 from holdbeat.store.reads.ids import row_by_name
@@ -36,7 +44,7 @@ from holdbeat.store.transaction import Transaction
 BULK_SPREAD_S = 60.0
 """Over this time many schedules that are resumed together are spread (TIME-05)."""
 
-Step = Callable[..., Steered]
+Step = Callable[..., PlannedSchedule]
 """A change: a function of the schedule, `now`, and `in_flight`, which says whether a job of it is unfinished."""
 
 
@@ -90,7 +98,7 @@ def patch_schedule(
     """Changes fields, unless `version` is not the present one (Stale). A header that is the redaction mark is kept."""
     fields = _read(tx, changes)
 
-    def step(schedule: Schedule, *, now: datetime, in_flight: bool) -> Steered:
+    def step(schedule: Schedule, *, now: datetime, in_flight: bool) -> PlannedSchedule:
         changed = edited(schedule, kept_secrets(schedule, fields))
         if changed.name != schedule.name:
             check_name("schedule", changed.name)
@@ -99,7 +107,7 @@ def patch_schedule(
             _check_work(tx, changed)
         return replanned(changed, now, previous=schedule, in_flight=in_flight)
 
-    return _steer(tx, reference, "changed", step, version=version, endpoint=endpoint, fields=sorted(fields))
+    return _take_step(tx, reference, "changed", step, version=version, endpoint=endpoint, fields=sorted(fields))
 
 
 def save_named_schedule(tx: Transaction, name: str, fields: Mapping[str, Any]) -> Schedule:
@@ -135,16 +143,16 @@ def disable_schedule(tx: Transaction, reference: str, *, endpoint: bool | None =
 
 
 def _switch(tx: Transaction, reference: str, enabled: bool, endpoint: bool | None) -> Schedule:
-    def step(schedule: Schedule, *, now: datetime, in_flight: bool) -> Steered:
+    def step(schedule: Schedule, *, now: datetime, in_flight: bool) -> PlannedSchedule:
         changed = edited(schedule, {"enabled": enabled})
         if enabled:
             _check_work(tx, changed)
         return replanned(changed, now, previous=schedule, in_flight=in_flight)
 
-    return _steer(tx, reference, "enabled" if enabled else "disabled", step, endpoint=endpoint)
+    return _take_step(tx, reference, "enabled" if enabled else "disabled", step, endpoint=endpoint)
 
 
-# --- steering ---------------------------------------------------------------------------------------------
+# --- pauses, hints, failure counts ------------------------------------------------------------------------
 
 
 def pause_schedule(
@@ -157,14 +165,14 @@ def pause_schedule(
 ) -> Schedule:
     """Pauses it until an instant, or until it is resumed."""
     step = partial(paused, until=until, reason=reason)
-    return _steer(tx, reference, "paused", step, endpoint=endpoint, reason=reason)
+    return _take_step(tx, reference, "paused", step, endpoint=endpoint, reason=reason)
 
 
 def resume_schedule(
     tx: Transaction, reference: str, *, spread_s: float = 0.0, endpoint: bool | None = None
 ) -> Schedule:
     """Ends a pause at once."""
-    return _steer(tx, reference, "resumed", partial(resumed, spread_s=spread_s), endpoint=endpoint)
+    return _take_step(tx, reference, "resumed", partial(resumed, spread_s=spread_s), endpoint=endpoint)
 
 
 def pause_schedules(
@@ -216,19 +224,19 @@ def set_hints(
 ) -> Schedule:
     """Asks an adaptive schedule for another pace, for a run at a time, or both; each has its own expiry."""
     step = partial(with_hint, interval_s=interval_s, next_run_at=next_run_at, ttl_s=ttl_s, reason=reason)
-    return _steer(tx, reference, "hinted", step, endpoint=endpoint, reason=reason)
+    return _take_step(tx, reference, "hinted", step, endpoint=endpoint, reason=reason)
 
 
 def clear_hints(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> Schedule:
-    return _steer(tx, reference, "hints cleared", cleared_hints, endpoint=endpoint)
+    return _take_step(tx, reference, "hints cleared", cleared_hints, endpoint=endpoint)
 
 
 def reset_failure_count(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> Schedule:
     """Ends the backoff."""
-    return _steer(tx, reference, "failures reset", reset_failures, endpoint=endpoint)
+    return _take_step(tx, reference, "failures reset", reset_failures, endpoint=endpoint)
 
 
-def _steer(
+def _take_step(
     tx: Transaction,
     reference: str,
     change: str,
@@ -243,15 +251,15 @@ def _steer(
     refuse_stale(f"Schedule {before.name}", before.version, version, schedule_id=before.id)
     is_in_flight = before.adaptive or change in ("changed", "enabled")
     flight = in_flight(tx, [before.id])[before.id] if is_in_flight else None
-    steered = step(before, now=tx.now, in_flight=bool(flight))
-    after = replace(steered.schedule, version=before.version + 1)
-    verdicts = [(before.id, verdict.due_at) for verdict in steered.verdicts]
+    planned = step(before, now=tx.now, in_flight=bool(flight))
+    after = replace(planned.schedule, version=before.version + 1)
+    verdicts = [(before.id, verdict.due_at) for verdict in planned.verdicts]
     standing = taken(tx, verdicts)
     insert_occurrences(
         tx,
         [
             Occurrence(tx.new_id(), before.id, v.due_at, v.status, tx.now, None, v.reason, v.count, v.late_s)
-            for v in steered.verdicts
+            for v in planned.verdicts
             if (before.id, v.due_at) not in standing
         ],
     )
@@ -275,13 +283,7 @@ def _read(tx: Transaction, fields: Mapping[str, Any]) -> dict[str, Any]:
     if "template" in fields and reference is None:
         read.setdefault("template_id", None)
     elif reference is not None:
-        template = find_template(tx, reference) if isinstance(reference, str) else None
-        if template is None:
-            raise Invalid(
-                f"There is no job template {str(reference)[:LONGEST_NAME]!r}. Name one by its id or its name.",
-                code="unknown_template",
-                field="template",
-            )
+        template = named_template(tx, reference)
         if read.get("template_id") not in (None, template.id):
             raise Invalid("template and template_id differ: give one.", code="ambiguous_type", field="template_id")
         read["template_id"] = template.id

@@ -29,9 +29,9 @@ from holdbeat.domain.errors import Conflict, StoreRefused
 
 POLL_EVERY_S = 1.0
 POLL_PAUSE_RATIO = 100
-"""A look costs about 5 µs for each descriptor of the process; one with very many is looked at less often."""
-LOOKS, BETWEEN_LOOKS_S = 50, 0.01
-"""A descriptor counts as foreign only if it stays unexplained for so many looks: a connection of our own library that
+"""A check costs about 5 µs for each descriptor of the process; one with very many is checked less often."""
+CHECKS, BETWEEN_CHECKS_S = 50, 0.01
+"""A descriptor counts as foreign only if it stays unexplained for so many checks: a connection of our own library that
 another thread is just opening has a descriptor before it is known."""
 FOLDER = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
 DESCRIPTOR_OFFSET = 3 * ctypes.sizeof(ctypes.c_void_p)
@@ -83,7 +83,7 @@ class SecondLibraryWatch:
             self._file.stores += 1
         self._is_registered = True
         try:
-            self._look("It is not opened.")
+            self._refuse_foreign("It is not opened.")
         except BaseException:
             self.end()
             raise
@@ -108,7 +108,7 @@ class SecondLibraryWatch:
         now = self._monotonic()
         if now >= self._poll_at:
             self._poll_at = now + self.poll_every_s
-            self._look("Nothing more is written.")
+            self._refuse_foreign("Nothing more is written.")
             after = self._monotonic()
             self._poll_at = after + max(self.poll_every_s, self.poll_pause_ratio * (after - now))
 
@@ -124,12 +124,12 @@ class SecondLibraryWatch:
                 if self._index is not None:
                     _indexes.pop(self._index, None)
 
-    def _look(self, consequence: str) -> None:
+    def _refuse_foreign(self, consequence: str) -> None:
         foreign = _foreign_descriptors(self._file, self.inode)
-        for _ in range(LOOKS):
+        for _ in range(CHECKS):
             if not foreign:
                 return
-            time.sleep(BETWEEN_LOOKS_S)
+            time.sleep(BETWEEN_CHECKS_S)
             foreign &= _foreign_descriptors(self._file, self.inode)
         if foreign:
             raise StoreRefused(

@@ -28,7 +28,7 @@ from holdbeat.store.reads.columns import Table
 from holdbeat.store.reads.pagination import Conditions, Cursors, Page, read_table_page
 from holdbeat.store.topics import Topic
 from holdbeat.store.transaction import Transaction
-from holdbeat.store.webhooks.subscriptions import WEBHOOKS, disable_webhook, server_secret, webhooks_by_id
+from holdbeat.store.webhooks.subscriptions import GIVE_UP, WEBHOOKS, disable_webhook, server_secret, webhooks_by_id
 
 DELIVERIES = Table("deliveries", Delivery, noun="delivery")
 PER_HOST = 4
@@ -280,13 +280,7 @@ def _conclude(tx: Transaction, delivery: Delivery, verdict: AttemptVerdict, stat
 
 
 def _fail(tx: Transaction, delivery: Delivery, why: str) -> None:
-    tx.execute(
-        "UPDATE deliveries SET status = 'FAILED', finished_at = :now, next_attempt_at = NULL, last_error = :why, "
-        "locked_by = NULL, locked_until = NULL WHERE id = :id",
-        id=delivery.id,
-        now=tx.now,
-        why=why,
-    )
+    tx.execute(f"{GIVE_UP} WHERE id = :id", id=delivery.id, now=tx.now, why=why)
     _record_failure(tx, delivery, why)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdbeat.domain import events
 from holdbeat.domain.job import Job
 from holdbeat.domain.views import group_json, job_json, run_json
 from holdbeat.store.delivery_rows import (
@@ -73,7 +74,7 @@ class Outbox:
         self._jobs, self._groups = [], []
 
     def _group_finished(self, group_id: str, subscriptions: Sequence[Subscription]) -> list[NewDelivery]:
-        tx, event = self._tx, "group.finished"
+        tx, event = self._tx, events.GROUP_FINISHED
         receivers = [subscription for subscription in subscriptions if subscription.takes(event)]
         if not receivers:
             return []

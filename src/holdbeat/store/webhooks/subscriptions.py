@@ -21,6 +21,10 @@ from holdbeat.store.transaction import Transaction
 WEBHOOKS = Table("webhooks", Webhook, {"events": lambda text: tuple(json.loads(text or "[]"))}, noun="webhook")
 # A subscription to all events is stored as NULL: an empty list would look like a filter that matches nothing.
 _row_of = row_writer(WEBHOOKS.fields, (), {"events": lambda events: dumps(list(events)) if events else None})
+GIVE_UP = (
+    "UPDATE deliveries SET status = 'FAILED', finished_at = :now, next_attempt_at = NULL, last_error = :why, "
+    "locked_by = NULL, locked_until = NULL"
+)
 SERVER_SECRET = "webhook_secret"
 _PREVIOUS = "webhook_secret_previous"
 _ROTATED = "webhook_secret_rotated_at"
@@ -97,13 +101,7 @@ def disable_webhook(tx: Transaction, webhook_id: str, reason: str) -> bool:
 
 def fail_pending(tx: Transaction, webhook_id: str, why: str) -> None:
     """Gives up all messages that are still on their way to a subscription."""
-    tx.execute(
-        "UPDATE deliveries SET status = 'FAILED', finished_at = :now, next_attempt_at = NULL, last_error = :why, "
-        "locked_by = NULL, locked_until = NULL WHERE status = 'PENDING' AND webhook_id = :id",
-        id=webhook_id,
-        now=tx.now,
-        why=why,
-    )
+    tx.execute(f"{GIVE_UP} WHERE status = 'PENDING' AND webhook_id = :id", id=webhook_id, now=tx.now, why=why)
 
 
 def _redirect_pending(tx: Transaction, webhook: Webhook) -> None:

@@ -60,4 +60,4 @@ CHECKS: dict[str, Check] = {
 
 def check(history: History) -> list[Violation]:
     """Every violation that any check finds, sorted, so that equal histories give equal answers."""
-    return sorted(violation for look in CHECKS.values() for violation in look(history))
+    return sorted(violation for check in CHECKS.values() for violation in check(history))
