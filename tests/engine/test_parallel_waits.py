@@ -30,7 +30,7 @@ class SignalsLast:
         answer = await self._keeper.ask_async(request)
         if request["do"] == "signal":
             await self._answered.wait()
-        elif request["do"] in ("question", "look"):
+        elif request["do"] in ("question", "child_state"):
             self._others_left -= 1
             if not self._others_left:
                 self._answered.set()

@@ -95,7 +95,7 @@ class RunKeeper:
             case "question":
                 fields = self._fields(request, "question", "choices", "schema")
                 return False, ask_question, Asked(*fields), _as_it_is
-            case "look":
+            case "child_state":
                 return True, look_for_child, request["job_id"], _as_it_is
         raise Invalid(f"A handler cannot ask for {request['do']!r}.")
 

@@ -136,7 +136,7 @@ class Steps:
     def end(self, name: str) -> None:
         with self._lock:
             self._open.discard(name)
-        self._look_again()
+        self._note_end()
 
     def number(self, name: str) -> str:
         """The key of a use of the name that need not end before the next begins."""
@@ -187,7 +187,7 @@ class Steps:
             yield
         finally:
             self._in_progress -= 1
-            self._look_again()
+            self._note_end()
 
     def suspend(self, wait: Wait) -> NoReturn:
         """Ends the run for a wait; the waits of other tasks and threads are noted with it."""
@@ -206,7 +206,7 @@ class Steps:
         except BaseException:
             if not self._is_suspended:
                 self._waits.remove(wait)
-                self._look_again()
+                self._note_end()
             raise
         raise self._suspended()
 
@@ -223,7 +223,7 @@ class Steps:
         """
         if around := _STEPS_AROUND.get():
             self._waiting.update(around)
-            self._look_again()
+            self._note_end()
         seen = None
         while seen != self._ended_count:
             seen = self._ended_count
@@ -236,7 +236,7 @@ class Steps:
                     self._ended = asyncio.Event()
                 await self._ended.wait()
 
-    def _look_again(self) -> None:
+    def _note_end(self) -> None:
         self._ended_count += 1
         if self._ended is not None:
             self._ended.set()

@@ -134,7 +134,7 @@ class WaitState(StepState):
         }  # fmt: skip
         if not is_awaited:
             return job_id
-        standing = yield {"do": "look", "job_id": job_id}
+        standing = yield {"do": "child_state", "job_id": job_id}
         if standing["is_over"]:
             if standing["status"] != "COMPLETED":
                 raise ChildFailed(job_id, standing["status"], standing["error"])
