@@ -22,7 +22,6 @@ from holdbeat.store.adapter import PersistenceAdapter
 from holdbeat.store.jobs.manual_retry import rerun_job, retry_job
 from holdbeat.store.jobs.submit import submit, submit_group
 from holdbeat.store.queue.job_types import AnnouncedType, announce
-from holdbeat.store.reads.graph import graph_of
 from holdbeat.store.reads.stats import stats
 from holdbeat.store.reads.upstreams import upstream_results
 from holdbeat.store.reads.waits import wait_counts
@@ -439,30 +438,6 @@ def test_explain_names_what_a_job_waits_for_and_whose_end_ended_it(store: Persis
     fail(store, claims[second.id])
     explanation = store.read_sync(explain_job, dependent.id)
     assert f"It depended on job {second.id}, which failed." in explanation["summary"]
-
-
-@pytest.mark.rule("DEP-05")
-def test_the_graph_shows_both_directions_and_is_cut_at_its_limit(store: PersistenceAdapter) -> None:
-    top, middle, side, bottom = send(
-        store,
-        {"ref": "top"},
-        {"ref": "middle", "after": [{"ref": "top", "as": "x"}]},
-        {"ref": "side", "after": [{"ref": "top"}]},
-        {"after": [{"ref": "middle"}, {"ref": "side"}]},
-    )
-    for job in (top, middle, bottom):
-        graph = store.read_sync(graph_of, job.id)
-        assert {node.id for node in graph.nodes} == {top.id, middle.id, side.id, bottom.id}
-        assert {(link.source, link.target) for link in graph.links} == {
-            (top.id, middle.id),
-            (top.id, side.id),
-            (middle.id, bottom.id),
-            (side.id, bottom.id),
-        }
-        assert graph.centre == job.id
-        assert not graph.is_cut
-    near = store.read_sync(graph_of, top.id, 3)
-    assert (len(near.nodes), near.is_cut) == (3, True)
 
 
 @pytest.mark.rule("WAIT-01", "WAIT-06", "DEP-01")

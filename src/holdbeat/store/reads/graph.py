@@ -72,7 +72,10 @@ def graph_of(tx: Transaction, job_id: str, most: int = MOST_NODES) -> Graph:
 
 def _links(tx: Transaction, node_ids: Sequence[str]) -> list[Link]:
     """The dependencies that begin or end at these nodes."""
-    links = [Link(edge.upstream_id, target, edge) for target, edges in edges_of(tx, node_ids).items() for edge in edges]
+    # The dependencies of a manual retry are those of the first attempt.
+    rows = tx.rows("SELECT id, COALESCE(root_id, id) FROM jobs WHERE id IN :ids", ids=list(node_ids))
+    edges = edges_of(tx, [row[1] for row in rows])
+    links = [Link(edge.upstream_id, node_id, edge) for node_id, root_id in rows for edge in edges.get(root_id, ())]
     for source, target, is_group, name, met_at, outcome in tx.rows(
         "SELECT upstream_id, job_id, is_group, name, met_at, outcome FROM dependencies WHERE upstream_id IN :ids "
         "ORDER BY job_id, number",
