@@ -45,6 +45,18 @@ def test_the_queue_says_what_a_chain_waits_for_and_which_rule_keeps_others_back(
     assert [row[-1] for row in drawn.rows] == ["signal approved and signal paid, paused", "resource_full"]
 
 
+@pytest.mark.rule("DEP-05", "WAIT-05")
+def test_upstreams_and_children_are_named_with_how_they_ended() -> None:
+    after = [
+        {"job_id": "1", "group_id": None, "as": "pages", "met_at": None, "outcome": "COMPLETED"},
+        {"job_id": None, "group_id": "2", "as": None, "met_at": None, "outcome": None},
+    ]
+    children = [{"id": str(number), "type": "page", "status": "QUEUED"} for number in range(5)]
+    output = lines_of(status="QUEUED", after=after, children=children)
+    assert output["after"] == "pages: 1 COMPLETED and 2 (not over)"
+    assert output["children"] == "0 page QUEUED, 1 page QUEUED, 2 page QUEUED and 2 more"
+
+
 PROGRESS = {"fraction": 0.4, "message": "chapter 2", "at": "2026-11-16T05:00:00.000Z"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdbeat.cli.output import Drawn, Table, at, fields, instant, rows_of, shown, table
@@ -53,12 +53,25 @@ def _wait(wait: Mapping[str, Any]) -> str:
     return " ".join(part for part in (wait["kind"], shown(subject), until) if part)
 
 
-def _waits(waits: Sequence[Mapping[str, Any]]) -> str:
-    """The first few waits, the rest as a number."""
+def _upstream(edge: Mapping[str, Any]) -> str:
+    name = f"{shown(edge['as'])}: " if edge["as"] else ""
+    return f"{name}{edge['job_id'] or edge['group_id']} {edge['outcome'] or '(not over)'}"
+
+
+def _child(job: Mapping[str, Any]) -> str:
+    return f"{job['id']} {shown(job['type'])} {job['status']}"
+
+
+def _first_few(texts: Iterable[str]) -> str:
     # Imported where it is needed: it brings the store with it, which a command over HTTP does without.
     from holdbeat.observe.wording import listed
 
-    return listed(map(_wait, waits))
+    return listed(texts)
+
+
+def _waits(waits: Sequence[Mapping[str, Any]]) -> str:
+    """The first few waits, the rest as a number."""
+    return _first_few(map(_wait, waits))
 
 
 def wait_line(job: Mapping[str, Any]) -> str:
@@ -99,6 +112,10 @@ def job_fields(job: Mapping[str, Any]) -> Drawn:
         if newest["waits"]:
             parts.append(f"waits for {line}" if (line := wait_line(newest)) else _waits(newest["waits"]))
         lines["newest"] = ", ".join(parts)
+    if job.get("after"):
+        lines["after"] = _first_few(map(_upstream, job["after"]))
+    if job.get("children"):
+        lines["children"] = _first_few(map(_child, job["children"]))
     if job["open_steps"]:
         lines["open_steps"] = _open_steps(job)
     if job["progress"] is not None:
