@@ -27,6 +27,9 @@ from holdbeat.store.opening import open_store
 from holdbeat.store.queue.job_types import AnnouncedType, announce
 from holdbeat.store.transaction import StoreTerms
 
+CLOSE_WITHIN_S = 10.0
+"""How long `close` waits for a thread that is opening the store or announcing job types there."""
+
 
 class AppStore(AppHooks, JobTypeRegistry):
     """The part of an App that owns its settings and its open store."""
@@ -79,7 +82,7 @@ class AppStore(AppHooks, JobTypeRegistry):
             store = app._opened()
             if not app._is_announced:
                 store.write_sync(announce, app._announcements())
-                app._is_announced = True
+                app._is_announced = app._store is store
             return store
 
     async def _store_for_loop(self) -> PersistenceAdapter:
@@ -140,8 +143,13 @@ class AppStore(AppHooks, JobTypeRegistry):
         app = self._in_this_process()
         if app is not self:
             return app.close()
-        with self._lock:
-            if self._store is not None:
-                self._store.close()
-                self._store = None
-                self._is_announced = False
+        # Not for ever: the thread that holds it may wait for a store that does not answer.
+        is_locked = self._lock.acquire(timeout=CLOSE_WITHIN_S)
+        try:
+            store, self._store = self._store, None
+            self._is_announced = False
+            if store is not None:
+                store.close()
+        finally:
+            if is_locked:
+                self._lock.release()

@@ -7,6 +7,7 @@ is refused here is refused with the same words whatever its path, so nothing can
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import re
@@ -27,7 +28,15 @@ from holdbeat.api.routes import Serve
 from holdbeat.api.sessions import Session, login_before
 from holdbeat.api.stream_access import KEY_ID, SESSION
 from holdbeat.domain.api_key import ApiKey, Scope
-from holdbeat.domain.errors import Forbidden, HoldbeatError, Malformed, StoreRefused, Unauthorized, Unavailable
+from holdbeat.domain.errors import (
+    Forbidden,
+    HoldbeatError,
+    Malformed,
+    StoreDown,
+    StoreRefused,
+    Unauthorized,
+    Unavailable,
+)
 from holdbeat.settings import Settings
 from holdbeat.store.access.exposed_servers import note_proxy
 
@@ -103,6 +112,10 @@ class AccessMiddleware:
                 await response(scope, receive, answer.send)
         except Exception as error:
             await self._failed(error, scope, receive, answer)
+        except asyncio.CancelledError:
+            if answer.has_begun or not self.context.is_stopping:
+                raise
+            await self._failed(_not_answered(), scope, receive, answer)
 
     async def _serve_known_path(
         self, known: Mapping[str, Serve], scope: AsgiScope, receive: Receive, send: Send
@@ -227,6 +240,14 @@ class AccessMiddleware:
             # below logs what it gets; the fault itself is in our log, with secrets taken out.
             raise AnswerCutOffError from None
         await response(scope, receive, answer.send)
+
+
+def _not_answered() -> StoreDown:
+    return StoreDown(
+        "This server ends, and the store has not answered this request. Whether it has stored something is not known: "
+        "look before you try again, or use an idempotency key.",
+        code="commit_unknown",
+    )
 
 
 class _Answer:

@@ -57,11 +57,12 @@ class ShutdownWatch:
     def handle_signals(self) -> None:
         """Begins to receive signals. Only in the main thread, and with the event loop running in it."""
         self._loop = asyncio.get_running_loop()
+        # Written to by the interpreter the moment a signal arrives, whatever the main thread is doing. Set before the
+        # handlers, which do nothing: a signal between the two would be lost.
+        signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)
             signal.siginterrupt(number, False)
-        # Written to by the interpreter the moment a signal arrives, whatever the main thread is doing.
-        signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._receive_loop, name="holdbeat-signals", daemon=True).start()
 
     def close(self) -> None:

@@ -59,8 +59,9 @@ class WorkerProcesses:
         reader, writer = socket.socketpair()
         reader.setblocking(False)
         writer.setblocking(False)
-        before = {number: signal.signal(number, _ignore) for number in (*STOPPING, signal.SIGCHLD)}
+        # In this order: a signal between the two would be lost.
         wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        before = {number: signal.signal(number, _ignore) for number in (*STOPPING, signal.SIGCHLD)}
         try:
             while True:
                 self._reap()

@@ -71,6 +71,39 @@ def a_text(path: Path) -> None:
     path.write_text("To whom it may concern\n" * 500)
 
 
+def a_file_for_a_folder(place: Path) -> None:
+    shutil.rmtree(place)
+    place.write_text("")
+
+
+def a_folder_for_a_file(place: Path) -> None:
+    place.unlink()
+    place.mkdir()
+
+
+@pytest.mark.rule("OPS-03")
+@pytest.mark.parametrize(
+    ("place", "fault"),
+    [
+        ("holdbeat.db", a_folder_for_a_file),
+        ("holdbeat.db", zeroed_header),
+        ("holdbeat.db-run", a_file_for_a_folder),
+        ("holdbeat.db-run/write.lock", a_folder_for_a_file),
+        ("holdbeat.db-run/workers", a_file_for_a_folder),
+    ],
+)
+def test_a_store_that_cannot_be_opened_leaves_no_descriptor_open(
+    path: Path, place: str, fault: Callable[[Path], None]
+) -> None:
+    """A program may try again for as long as the fault lasts."""
+    fault(path.parent / place)
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises((StoreRefused, OSError)):
+            opened(path)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
 LEAVE_WAL = """
 import sqlite3, sys
 print(sqlite3.connect(sys.argv[1], timeout=0).execute("PRAGMA journal_mode = DELETE").fetchone()[0])

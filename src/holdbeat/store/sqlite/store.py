@@ -66,16 +66,11 @@ class SqliteStore(PersistenceAdapter):
     calls_wait_for_loop = True
     faults_of_data = (*PersistenceAdapter.faults_of_data, apsw.TooBigError, apsw.MismatchError)
 
-    def __init__(
-        self,
-        path: str,
-        terms: StoreTerms,
-        *,
-        clock: Clock | None = None,
-        create: bool = True,
-    ) -> None:
+    def __init__(self, path: str, terms: StoreTerms, *, clock: Clock | None = None, create: bool = True) -> None:
         super().__init__()
         self.path = path if path == MEMORY else os.path.realpath(path)
+        if self.path in _left_open:
+            raise forked()
         self.url = f"sqlite:///{self.path}"
         self.clock = clock or SystemClock()
         self.terms = terms
@@ -91,18 +86,16 @@ class SqliteStore(PersistenceAdapter):
         self._reader_locks = [threading.Lock() for _ in range(2 * READERS)]
         """Each held by its reader while that reads."""
         self._locks_held_for_fork: list[threading.Lock] = []
-        if self.path in _left_open:
-            raise forked()
-        self._file = OpenFile(self.path, create=create, readers=len(self._reader_locks), indexes=indexes_of(terms))
         self._process_lock: WriteLock | contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         self._worker_locks: WorkerLocks | None = None
         self._wakeups: Wakeups | None = None
-        if self.path != MEMORY:
-            try:
-                self._open_files_beside()
-            except BaseException:
-                self._file.close_all()
-                raise
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self._writing.close)
+            self._file = OpenFile(self.path, create=create, readers=len(self._reader_locks), indexes=indexes_of(terms))
+            on_error.callback(self._file.close_all)
+            if self.path != MEMORY:
+                self._open_files_beside(on_error)
+            on_error.pop_all()
         self._threads = [threading.Thread(target=self._write, name="holdbeat-writer", daemon=True)]
         if self.path != MEMORY:
             self._threads += [
@@ -119,10 +112,11 @@ class SqliteStore(PersistenceAdapter):
         for thread in self._threads:
             thread.start()
 
-    def _open_files_beside(self) -> None:
+    def _open_files_beside(self, on_error: contextlib.ExitStack) -> None:
         beside = Path(f"{self.path}-run")
         beside.mkdir(mode=0o700, exist_ok=True)
-        self._process_lock = WriteLock(beside / "write.lock", BUSY_TIMEOUT_MS / 1000)
+        lock = self._process_lock = WriteLock(beside / "write.lock", BUSY_TIMEOUT_MS / 1000)
+        on_error.callback(lock.close)
         self._worker_locks = WorkerLocks(beside / "workers")
         self._wakeups = Wakeups(self.path, self.tell)
 
