@@ -84,12 +84,14 @@ class Composition:
         resources: Sequence[str] | None = None,
     ) -> int:
         """Runs a process until it is told to stop; returns its exit code."""
+        from holdbeat.engine.forked_signals import default_signals_in_forks
         from holdbeat.interpreter import tune
 
         tune()
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            return _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
+            with default_signals_in_forks():
+                return _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
