@@ -67,11 +67,15 @@ class Composition:
         from holdbeat.settings import Settings
 
         chosen = {name: value for name, value in flags.items() if value is not None}
+        settings = Settings.load(chosen)
         if path is None:
-            return App(settings=Settings.load(chosen))
+            return App(settings=settings)
+        if "store" in chosen:
+            # For what opens the store by itself: the module while it is imported, the processes of isolated handlers.
+            os.environ["HOLDBEAT_STORE"] = settings.store
         app = _import_app(path)
         if chosen:
-            app.settings = app.settings.with_flags(chosen)
+            app.take_flags(chosen)
         return app
 
     def serve(
