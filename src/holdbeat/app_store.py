@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from holdbeat.app_hooks import AppHooks
 from holdbeat.domain.clock import Clock
+from holdbeat.domain.errors import SettingsError
 from holdbeat.domain.ids import IdSource
 from holdbeat.domain.policy import Policy
 from holdbeat.engine.supervisor import Supervisor, announcement
@@ -58,6 +59,19 @@ class AppStore(AppHooks, JobTypeRegistry):
         self._pid = os.getpid()
         self._supervisor: Supervisor | None = None
         self._options = CallOptions()
+
+    def take_flags(self, flags: Mapping[str, Any]) -> None:
+        """Replaces settings by those of a command line, which the module of the App may have used already."""
+        settings = self.settings.with_flags(flags)
+        if self._store is not None:
+            if settings.store != self.settings.store:
+                raise SettingsError(
+                    "The module of this App opens the store that it names in code while it is imported, for example "
+                    "to declare a schedule, so --store comes too late. Name the store in one place.",
+                    field="store",
+                )
+            self._store.terms.limits = settings.declared_limits
+        self.settings = settings
 
     @property
     def job_types(self) -> list[JobType]:

@@ -72,11 +72,15 @@ class Composition:
         from holdbeat.settings import Settings
 
         chosen = {name: value for name, value in flags.items() if value is not None}
+        settings = Settings.load(chosen)
         if path is None:
-            return App(settings=Settings.load(chosen))
+            return App(settings=settings)
+        if "store" in chosen:
+            # For what opens the store by itself: the module while it is imported, the processes of isolated handlers.
+            os.environ["HOLDBEAT_STORE"] = settings.store
         app = _import_app(path)
         if chosen:
-            app.settings = app.settings.with_flags(chosen)
+            app.take_flags(chosen)
         return app
 
     def serve(
@@ -89,12 +93,14 @@ class Composition:
         resources: Sequence[str] | None = None,
     ) -> int:
         """Runs a process until it is told to stop; returns its exit code."""
+        from holdbeat.engine.forked_signals import default_signals_in_forks
         from holdbeat.interpreter import tune
 
         tune()
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            code = _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
+            with default_signals_in_forks():
+                code = _run(_serve(app, has_worker=has_worker, has_api=has_api, kind=kind, resources=resources))
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

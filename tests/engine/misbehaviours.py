@@ -167,6 +167,10 @@ def returns_nan() -> float:
     return float("nan")
 
 
+def returns_equal_keys() -> dict[Any, str]:
+    return {1: "one", "1": "another"}
+
+
 def returns_nul() -> dict[str, str]:
     return {"text": "a\x00b"}
 

@@ -40,6 +40,7 @@ RAISED: list[tuple[Callable[..., Any], str]] = [
     (bad.returns_object, "Unserialisable result: result is of the type _thread.lock"),
     (bad.returns_nan, "Unserialisable result: result is not a finite number"),
     (bad.returns_nul, "Unserialisable result: result.text contains the character NUL"),
+    (bad.returns_equal_keys, "Unserialisable result: result has two keys that are '1' in JSON"),
     (bad.returns_cycle, "Unserialisable result"),
 ]
 

@@ -55,7 +55,7 @@ def _plain(value: Any, place: str, depth: int) -> Any:
     if further is not value:
         return _plain(further, place, depth + 1)
     if isinstance(value, Mapping):
-        return {_key(key, place): _plain(member, f"{place}.{key}", depth + 1) for key, member in value.items()}
+        return _object(value, place, depth)
     if isinstance(value, list | tuple):
         return [_plain(member, f"{place}[{index}]", depth + 1) for index, member in enumerate(value)]
     if isinstance(value, bytes | bytearray | memoryview):
@@ -75,6 +75,16 @@ def _plain(value: Any, place: str, depth: int) -> Any:
         "or a model, or keep it with ctx.artifact(name, data).",
         code="unserialisable_result",
     )
+
+
+def _object(value: Mapping[Any, Any], place: str, depth: int) -> dict[str, Any]:
+    converted: dict[str, Any] = {}
+    for key, member in value.items():
+        text = _key(key, place)
+        if text in converted:
+            raise Invalid(f"{place} has two keys that are {text[:100]!r} in JSON.", code="unserialisable_result")
+        converted[text] = _plain(member, f"{place}.{key}", depth + 1)
+    return converted
 
 
 def _key(key: Any, place: str) -> str:
