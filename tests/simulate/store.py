@@ -168,8 +168,9 @@ class InlineStore(PersistenceAdapter):
     def announce_alive(self, worker_id: str) -> None:
         self.database.announced[worker_id] = self.owner
 
-    def withdraw_alive(self, worker_id: str) -> None:
-        self.database.announced.pop(worker_id, None)
+    def withdraw_alive(self, worker_id: str, *, is_stopped: bool = True) -> None:
+        if is_stopped:
+            self.database.announced.pop(worker_id, None)
 
     def known_dead(self) -> frozenset[str]:
         return self.database.known_dead() if self.database.kernel_tells else frozenset()

@@ -192,13 +192,14 @@ class Supervisor:
         self.is_stopping = True
         reconnect_s, self.store.reconnect_s = self.store.reconnect_s, min(self.store.reconnect_s, STOPPING_RECONNECT_S)
         try:
-            await self._stop(self.settings.shutdown_grace_s if grace_s is None else grace_s)
+            is_noted = await self._stop(self.settings.shutdown_grace_s if grace_s is None else grace_s)
         finally:
             self.store.reconnect_s = reconnect_s
             self._end_capture()
-        self.store.withdraw_alive(self.worker.id)
+        self.store.withdraw_alive(self.worker.id, is_stopped=is_noted and not self.dispatcher.owes)
 
-    async def _stop(self, grace_s: float) -> None:
+    async def _stop(self, grace_s: float) -> bool:
+        """Whether the store knows of the end."""
         loop = asyncio.get_running_loop()
         until = loop.time() + grace_s
         self.dispatcher.stop_claiming()
@@ -222,6 +223,8 @@ class Supervisor:
         async with _briefly():
             await self.store.write(_note, events.SHUTDOWN_ENDED, self.worker.id)
             await self.store.write(stop_worker, self.worker.id)
+            return True
+        return False
 
     async def _drained(self, within_s: float) -> bool:
         """Waits until all work has ended and is settled; False if the time is over or the grace was ended first."""

@@ -358,8 +358,8 @@ class PersistenceAdapter(ABC):
     def announce_alive(self, worker_id: str) -> None:  # noqa: B027
         """Begins to show that this worker's process lives, where its row alone does not (LEASE-05)."""
 
-    def withdraw_alive(self, worker_id: str) -> None:  # noqa: B027
-        """Ends what `announce_alive` began."""
+    def withdraw_alive(self, worker_id: str, *, is_stopped: bool = True) -> None:  # noqa: B027
+        """Ends what `announce_alive` began. If the worker has not stopped in order, others find it dead at once."""
 
     def log_bytes(self) -> int | None:
         """The size of the store's write-ahead log, where it has one of its own."""

@@ -134,11 +134,12 @@ class WorkerLocks:
         hold(descriptor)
         os.rename(unnamed, path)
 
-    def withdraw(self, worker_id: str) -> None:
+    def withdraw(self, worker_id: str, *, is_stopped: bool = True) -> None:
         path = str(self._folder / worker_id)
         # In this order: an unlocked file that still has its name means a death.
         try:
-            os.unlink(path)
+            if is_stopped:
+                os.unlink(path)
         except FileNotFoundError:
             pass
         except OSError as error:

@@ -181,9 +181,9 @@ class SqliteStore(PersistenceAdapter):
             except OSError as error:
                 raise translated_os(error, self.path) from error
 
-    def withdraw_alive(self, worker_id: str) -> None:
+    def withdraw_alive(self, worker_id: str, *, is_stopped: bool = True) -> None:
         if self._worker_locks is not None:
-            self._worker_locks.withdraw(worker_id)
+            self._worker_locks.withdraw(worker_id, is_stopped=is_stopped)
 
     def known_dead(self) -> frozenset[str]:
         return self._worker_locks.known_dead() if self._worker_locks is not None else frozenset()
