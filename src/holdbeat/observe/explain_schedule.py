@@ -27,7 +27,7 @@ _CLAMPS = {
 def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> dict[str, Any]:
     """The explanation of a schedule or endpoint, found by id or name, in the same form as a job's.
 
-    `state` is disabled, in_flight, broken, paused, planned or over. `estimated_start` is the next due time with its
+    `state` is disabled, broken, paused, in_flight, planned or over. `estimated_start` is the next due time with its
     jitter. The plain facts stand beside the reasons: next_run_at, last_decision, trouble, in_flight, occurrences.
     """
     facts = schedule_facts(tx, reference, endpoint=endpoint)

@@ -98,6 +98,21 @@ def test_an_adaptive_schedule_in_flight_names_the_job_and_later_its_failures(
     assert only(answer, "failures")["failure_count"] == 1
 
 
+@pytest.mark.rule("GOV-07", "GOV-09")
+def test_a_pause_during_a_run_is_explained_before_the_unfinished_job(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    schedule = make_endpoint(store)
+    clock.advance(60)
+    fire(store)
+    claim_one(store, first_slot=0, http=1)
+    store.write_sync(pause_schedule, schedule.id, None, "the shop moves")
+    answer = why(store, schedule.id)
+    assert answer["state"] == "paused"
+    assert "until somebody resumes it" in answer["summary"] and "the shop moves" in answer["summary"]
+    assert codes(answer)[:2] == ["paused", "in_flight_jobs"]
+
+
 def test_an_unknown_schedule_is_not_explained(store: PersistenceAdapter) -> None:
     with pytest.raises(NotFound):
         why(store, "nobody")
