@@ -6,10 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.clock import from_iso
+from holdbeat.domain.job import JobStatus
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.schedule import INDEFINITE, Schedule
 from holdbeat.domain.views import occurrence_json, schedule_json
+from holdbeat.observe.explain_waiting import explain_waiting
 from holdbeat.observe.wording import answer, because, counted, listed, moment, reason, sentence, span
+from holdbeat.store.reads.jobs import load_job
 from holdbeat.store.schedules.schedule_reports import ScheduleFacts, schedule_facts
 from holdbeat.store.transaction import Transaction
 
@@ -32,7 +35,9 @@ def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None =
     """
     facts = schedule_facts(tx, reference, endpoint=endpoint)
     schedule = facts.schedule
-    reasons = [*_state(facts, tx.now)]
+    reasons = _state(facts, tx.now)
+    waits = _wait_of_job(tx, facts.in_flight)
+    reasons += waits
     if facts.state == "planned":
         reasons += _plan(schedule, tx.now)
     reasons += [reason("warning", warning) for warning in schedule.warnings]
@@ -40,6 +45,8 @@ def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None =
     reasons += _latest(facts.latest, tx.now)
     view = schedule_json(schedule)
     summary = f"{schedule.name}: {reasons[0]['detail']}"
+    if facts.state == "in_flight":
+        summary = " ".join([summary, *(wait["detail"] for wait in waits)])
     return answer(facts.state, summary, reasons, facts.fires_at if facts.state == "planned" else None) | {
         **{name: view[name] for name in ("next_run_at", "fires_at", "last_decision", "trouble", "warnings")},
         "in_flight": facts.in_flight,
@@ -87,6 +94,16 @@ def _state(facts: ScheduleFacts, now: datetime) -> list[dict[str, Any]]:
         names = listed(f"job {job_id}" for job_id in facts.in_flight)
         reasons.append(reason("in_flight_jobs", f"Of it {names} {are} unfinished.", job_ids=facts.in_flight))
     return reasons
+
+
+def _wait_of_job(tx: Transaction, in_flight: list[str]) -> list[dict[str, Any]]:
+    """What the unfinished job waits for, where none of them runs."""
+    job = load_job(tx, in_flight[0]) if in_flight else None
+    if job is None or job.status is not JobStatus.QUEUED:
+        return []
+    explanation = explain_waiting(tx, job)
+    codes = [entry["code"] for entry in explanation["reasons"]]
+    return [reason("in_flight_waits", explanation["summary"], job_id=job.id, codes=codes)]
 
 
 def _plan(schedule: Schedule, now: datetime) -> list[dict[str, Any]]:

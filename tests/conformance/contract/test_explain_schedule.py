@@ -11,6 +11,7 @@ from holdbeat.domain.clock import ManualClock, iso
 from holdbeat.domain.errors import NotFound
 from holdbeat.observe.explain import explain_schedule
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.pauses import pause, resume
 from holdbeat.store.schedules.schedules import disable_schedule, pause_schedule, set_hints
 from tests.conformance.acts import claim_one, fail
 from tests.conformance.contract.test_explain import codes, only
@@ -111,6 +112,22 @@ def test_a_pause_during_a_run_is_explained_before_the_unfinished_job(
     assert answer["state"] == "paused"
     assert "until somebody resumes it" in answer["summary"] and "the shop moves" in answer["summary"]
     assert codes(answer)[:2] == ["paused", "in_flight_jobs"]
+
+
+@pytest.mark.rule("GOV-09", "LIM-06")
+def test_an_endpoint_whose_job_waits_says_what_the_job_waits_for(store: PersistenceAdapter, clock: ManualClock) -> None:
+    schedule = make_endpoint(store)
+    clock.advance(60)
+    fire(store)
+    store.write_sync(pause, "http", reason="the network is rebuilt")
+    job = jobs_of(store, schedule)[0]
+    answer = why(store, schedule.id)
+    waits = only(answer, "in_flight_waits")
+    assert waits["job_id"] == job.id and "paused" in waits["codes"]
+    assert "the network is rebuilt" in waits["detail"] and "the network is rebuilt" in answer["summary"]
+    store.write_sync(resume, "http")
+    claim_one(store, first_slot=0, http=1)
+    assert "in_flight_waits" not in codes(why(store, schedule.id))
 
 
 def test_an_unknown_schedule_is_not_explained(store: PersistenceAdapter) -> None:
