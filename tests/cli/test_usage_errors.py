@@ -52,6 +52,15 @@ def test_an_instant_without_a_zone_is_local_time_and_said_in_utc(holdbeat: Comma
     assert changed.json["not_before"] is None and changed.err == ""
 
 
+@pytest.mark.parametrize("word", ["Accept: text/plain", "Accept", "=text/plain"])
+def test_a_header_that_is_written_wrong_is_called_a_header(holdbeat: Command, word: str) -> None:
+    words = ("endpoints", "create", "shop", "http://127.0.0.1:1/", "--interval", "1h")
+    output = holdbeat(*words, "--header", word, code=2).err
+    assert "Write a header as NAME=VALUE" in output and "label" not in output
+    made = holdbeat(*words, "--header", "Accept=a=b", "--json").json
+    assert made["headers"] == {"Accept": "a=b"}
+
+
 @pytest.mark.rule("OPS-01")
 def test_verbs_that_work_on_a_store_say_so_to_who_has_named_a_server(holdbeat: Command) -> None:
     named = {"HOLDBEAT_SERVER": "http://127.0.0.1:1"}
