@@ -10,11 +10,16 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.schedule import INDEFINITE, Schedule
 from holdbeat.domain.views import occurrence_json, schedule_json
+from holdbeat.domain.worker import WorkerKind
 from holdbeat.observe.explain_waiting import explain_waiting
 from holdbeat.observe.wording import answer, because, counted, listed, moment, reason, sentence, span
 from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.reads.workers import live_workers
 from holdbeat.store.schedules.schedule_reports import ScheduleFacts, schedule_facts
 from holdbeat.store.transaction import Transaction
+
+OVERDUE_S = 5.0
+"""A due time that has not fired for so long is not about to."""
 
 _CLAMPS = {
     "retry_after": "the Retry-After of the last answer moved it later",
@@ -35,7 +40,7 @@ def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None =
     """
     facts = schedule_facts(tx, reference, endpoint=endpoint)
     schedule = facts.schedule
-    reasons = _state(facts, tx.now)
+    reasons = _state(tx, facts)
     waits = _wait_of_job(tx, facts.in_flight)
     reasons += waits
     if facts.state == "planned":
@@ -47,15 +52,16 @@ def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None =
     summary = f"{schedule.name}: {reasons[0]['detail']}"
     if facts.state == "in_flight":
         summary = " ".join([summary, *(wait["detail"] for wait in waits)])
-    return answer(facts.state, summary, reasons, facts.fires_at if facts.state == "planned" else None) | {
+    start = facts.fires_at if facts.state == "planned" and not _is_overdue(facts, tx.now) else None
+    return answer(facts.state, summary, reasons, start) | {
         **{name: view[name] for name in ("next_run_at", "fires_at", "last_decision", "trouble", "warnings")},
         "in_flight": facts.in_flight,
         "occurrences": [occurrence_json(occurrence) for occurrence in facts.latest],
     }
 
 
-def _state(facts: ScheduleFacts, now: datetime) -> list[dict[str, Any]]:
-    schedule = facts.schedule
+def _state(tx: Transaction, facts: ScheduleFacts) -> list[dict[str, Any]]:
+    schedule, now = facts.schedule, tx.now
     reasons = []
     match facts.state:
         case "paused":
@@ -69,6 +75,9 @@ def _state(facts: ScheduleFacts, now: datetime) -> list[dict[str, Any]]:
                     why=schedule.pause_reason,
                 )
             )
+        case "planned" if facts.fires_at is not None and _is_overdue(facts, now):
+            detail = f"It was due at {moment(facts.fires_at, now)} and has not fired: {_why_overdue(tx)}"
+            reasons.append(reason("overdue", detail, next_run_at=schedule.next_run_at, fires_at=facts.fires_at))
         case "planned" if facts.fires_at is not None and schedule.next_run_at is not None:
             jitter = ""
             if facts.fires_at != schedule.next_run_at:
@@ -94,6 +103,16 @@ def _state(facts: ScheduleFacts, now: datetime) -> list[dict[str, Any]]:
         names = listed(f"job {job_id}" for job_id in facts.in_flight)
         reasons.append(reason("in_flight_jobs", f"Of it {names} {are} unfinished.", job_ids=facts.in_flight))
     return reasons
+
+
+def _is_overdue(facts: ScheduleFacts, now: datetime) -> bool:
+    return facts.fires_at is not None and (now - facts.fires_at).total_seconds() > OVERDUE_S
+
+
+def _why_overdue(tx: Transaction) -> str:
+    if any(worker.kind in (WorkerKind.SERVE, WorkerKind.EMBED) for worker in live_workers(tx)):
+        return "it fires as soon as the trigger has fired what was due before it."
+    return "no process that fires schedules is alive. Start one with `holdbeat serve`."
 
 
 def _wait_of_job(tx: Transaction, in_flight: list[str]) -> list[dict[str, Any]]:
