@@ -10,11 +10,10 @@ from holdbeat.domain.job import JobStatus
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.schedule import INDEFINITE, Schedule
 from holdbeat.domain.views import occurrence_json, schedule_json
-from holdbeat.domain.worker import WorkerKind
 from holdbeat.observe.explain_waiting import explain_waiting
 from holdbeat.observe.wording import answer, because, counted, listed, moment, reason, sentence, span
 from holdbeat.store.reads.jobs import load_job
-from holdbeat.store.reads.workers import live_workers
+from holdbeat.store.reads.workers import fires_schedules
 from holdbeat.store.schedules.schedule_reports import ScheduleFacts, schedule_facts
 from holdbeat.store.transaction import Transaction
 
@@ -110,7 +109,7 @@ def _is_overdue(facts: ScheduleFacts, now: datetime) -> bool:
 
 
 def _why_overdue(tx: Transaction) -> str:
-    if any(worker.kind in (WorkerKind.SERVE, WorkerKind.EMBED) for worker in live_workers(tx)):
+    if fires_schedules(tx):
         return "it fires as soon as the trigger has fired what was due before it."
     return "no process that fires schedules is alive. Start one with `holdbeat serve`."
 
