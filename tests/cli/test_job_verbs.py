@@ -165,10 +165,10 @@ def test_a_filter_needs_its_name_a_yes_and_can_be_tried_first(holdbeat: Command)
 
 def test_a_pause_is_kept_and_shown_until_somebody_resumes(holdbeat: Command) -> None:
     holdbeat.submit("story")
-    assert "slow is paused" in holdbeat("queue", "pause", "--resource", "slow", "--reason", "\u202eevil").out
+    assert "slow is paused" in holdbeat("queue", "pause", "--resource", "slow", "--reason", "\u200bevil").out
     assert "Everything is paused" in holdbeat("queue", "pause").out
     listed = holdbeat("queue", "list")
-    assert "Everything is paused" in listed.out and r"\u202eevil" in listed.out
+    assert "Everything is paused" in listed.out and r"\u200bevil" in listed.out
     holdbeat("queue", "resume", "--resource", "slow")
     assert holdbeat("queue", "resume").out.strip() == "Nothing is paused."
 
