@@ -205,8 +205,11 @@ def test_groups_templates_and_webhooks_have_their_verbs(holdbeat: Command) -> No
     assert hook["secret"] not in holdbeat("webhooks", "list", "--json").out
     assert holdbeat("webhooks", "edit", hook["id"], "--disable", "--json").json["enabled"] is False
     assert holdbeat("webhooks", "rotate", hook["id"], "--json").json["secret"] != hook["secret"]
-    holdbeat("webhooks", "delete", hook["id"])
-    holdbeat("webhooks", "delete", hook["id"], code=4)
+    refusal = holdbeat("webhooks", "delete", hook["id"], code=2).err
+    assert "https://example.org/hook" in refusal and "--yes" in refusal
+    assert holdbeat("webhooks", "list", "--json").json["items"], "it is still there"
+    holdbeat("webhooks", "delete", hook["id"], "--yes")
+    holdbeat("webhooks", "delete", hook["id"], "--yes", code=4)
     assert holdbeat("deliveries", "list", "--json").json["items"] == []
 
 
