@@ -165,10 +165,10 @@ def test_a_filter_needs_its_name_a_yes_and_can_be_tried_first(holdbeat: Command)
 
 def test_a_pause_is_kept_and_shown_until_somebody_resumes(holdbeat: Command) -> None:
     holdbeat.submit("story")
-    assert "slow is paused" in holdbeat("queue", "pause", "--resource", "slow", "--reason", "\u202eevil").out
+    assert "slow is paused" in holdbeat("queue", "pause", "--resource", "slow", "--reason", "\u200bevil").out
     assert "Everything is paused" in holdbeat("queue", "pause").out
     listed = holdbeat("queue", "list")
-    assert "Everything is paused" in listed.out and r"\u202eevil" in listed.out
+    assert "Everything is paused" in listed.out and r"\u200bevil" in listed.out
     holdbeat("queue", "resume", "--resource", "slow")
     assert holdbeat("queue", "resume").out.strip() == "Nothing is paused."
 
@@ -205,8 +205,11 @@ def test_groups_templates_and_webhooks_have_their_verbs(holdbeat: Command) -> No
     assert hook["secret"] not in holdbeat("webhooks", "list", "--json").out
     assert holdbeat("webhooks", "edit", hook["id"], "--disable", "--json").json["enabled"] is False
     assert holdbeat("webhooks", "rotate", hook["id"], "--json").json["secret"] != hook["secret"]
-    holdbeat("webhooks", "delete", hook["id"])
-    holdbeat("webhooks", "delete", hook["id"], code=4)
+    refusal = holdbeat("webhooks", "delete", hook["id"], code=2).err
+    assert "https://example.org/hook" in refusal and "--yes" in refusal
+    assert holdbeat("webhooks", "list", "--json").json["items"], "it is still there"
+    holdbeat("webhooks", "delete", hook["id"], "--yes")
+    holdbeat("webhooks", "delete", hook["id"], "--yes", code=4)
     assert holdbeat("deliveries", "list", "--json").json["items"] == []
 
 

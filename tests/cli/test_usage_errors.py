@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
 
+import holdbeat as holdbeat_package
 from holdbeat.cli.main import VERBS, cli
 from holdbeat.cli.suggestions import SYNONYMS
 from tests.cli.command import Command
@@ -50,6 +55,15 @@ def test_an_instant_without_a_zone_is_local_time_and_said_in_utc(holdbeat: Comma
     assert exact.json["not_before"] == "2999-01-31T09:30:00.000Z" and exact.err == ""
     changed = holdbeat("change", output.json["id"], "--not-before", "none", "--json", env=vienna)
     assert changed.json["not_before"] is None and changed.err == ""
+
+
+@pytest.mark.parametrize("word", ["Accept: text/plain", "Accept", "=text/plain"])
+def test_a_header_that_is_written_wrong_is_called_a_header(holdbeat: Command, word: str) -> None:
+    words = ("endpoints", "create", "shop", "http://127.0.0.1:1/", "--interval", "1h")
+    output = holdbeat(*words, "--header", word, code=2).err
+    assert "Write a header as NAME=VALUE" in output and "label" not in output
+    made = holdbeat(*words, "--header", "Accept=a=b", "--json").json
+    assert made["headers"] == {"Accept": "a=b"}
 
 
 @pytest.mark.rule("OPS-01")
@@ -128,3 +142,25 @@ def test_every_synonym_leads_to_a_verb_or_an_option_that_exists() -> None:
         assert command is not None
         known |= {str(command.name), *(name for option in command.params for name in option.opts)}
     assert {name for names in SYNONYMS.values() for name in names} <= known
+
+
+def _advised_verbs() -> list[tuple[str, str, str]]:
+    """Each `holdbeat FAMILY VERB` that a text of the package advises, with the module."""
+    advice = re.compile(r"\bholdbeat ([a-z-]+) ([a-z][a-z-]+)")
+    texts = (
+        (path.name, node.value)
+        for path in Path(holdbeat_package.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    return [(module, *words) for module, text in texts for words in advice.findall(text)]
+
+
+def test_what_a_sentence_advises_to_type_exists() -> None:
+    context = click.Context(cli)
+    advised = _advised_verbs()
+    assert ("attention.py", "deliveries", "redeliver") in advised
+    for module, family, verb in advised:
+        command = cli.get_command(context, family)
+        if isinstance(command, click.Group):
+            assert command.get_command(context, verb) is not None, f"{module}: holdbeat {family} {verb}"

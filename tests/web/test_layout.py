@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.api.serving import Served
+from tests.api.serving import Served, unique
 from tests.waiting import eventually
 from tests.web.conftest import Complaints, keep
 from tests.web.receiving import receiver_at
@@ -46,7 +46,7 @@ def _reachable(page: Page) -> list[str]:
     return lost
 
 
-@pytest.mark.parametrize("width", [1024, 1280])
+@pytest.mark.parametrize("width", [861, 1024, 1280])
 def test_no_table_is_cut_off_by_its_card(served: Served, browser: Browser, complaints: Complaints, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme="light")
     page = context.new_page()
@@ -65,6 +65,35 @@ def test_no_table_is_cut_off_by_its_card(served: Served, browser: Browser, compl
         expect(page.locator("#deliveries td.cut").first).to_have_attribute("title", url)
     assert complaints == []
     context.close()
+
+
+def test_run_and_pause_of_an_endpoint_need_no_scrolling(served: Served, page: Page) -> None:
+    shop = unique("shop")
+    endpoints = [
+        made(
+            served.client.post(
+                "/api/endpoints",
+                json={"name": f"{shop}-{place}", "url": "http://127.0.0.1:1/a/rather/long/path/of/the/shop",
+                      "interval_s": 3600, "labels": {"team": "shop", "env": "production"}},
+            )
+        )
+        for place in ("front", "back")
+    ]  # fmt: skip
+    for endpoint in endpoints:
+        for _ in range(10):
+            served.wait_for(made(served.client.post(f"/api/endpoints/{endpoint['id']}/trigger"))["id"], "FAILED")
+    served.client.post(f"/api/endpoints/{endpoints[0]['id']}/pause", json={}).raise_for_status()
+    page.goto(f"{served.url}/ui/endpoints?q={shop}")
+    expect(page.locator("#endpoints tbody tr")).to_have_count(2)
+    for width in (870, 1024, 1200, 1280, 1366):
+        page.set_viewport_size({"width": width, "height": 800})
+        card = page.locator("#endpoints").bounding_box()
+        assert card is not None
+        for button in page.locator("#endpoints tbody button").all():
+            box = button.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= card["x"] + card["width"], (width, button.inner_text())
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, width
 
 
 def test_the_timeline_opens_at_now_on_a_phone_and_its_legend_stays_with_its_words(

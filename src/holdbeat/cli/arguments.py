@@ -57,6 +57,11 @@ def labels(words: Sequence[str]) -> dict[str, str]:
     return dict(_named(words, "Write a label as name=value."))
 
 
+def headers(words: Sequence[str]) -> dict[str, str]:
+    """`NAME=VALUE` words as headers of a call."""
+    return dict(_named(words, "Write a header as NAME=VALUE, e.g. Accept=text/plain."))
+
+
 def _named(words: Sequence[str], advice: str) -> Iterator[tuple[str, str]]:
     for word in words:
         name, equals, value = word.partition("=")

@@ -15,6 +15,7 @@ from typing import Any
 from holdbeat.cli.output import span
 from holdbeat.domain.clock import SystemClock
 from holdbeat.domain.errors import HoldbeatError
+from holdbeat.observe.readiness import TRIGGER_LAG_MAX_S
 from holdbeat.observe.wording import counted
 from holdbeat.store import meta
 from holdbeat.store.access.api_keys import any_key_exists
@@ -23,9 +24,10 @@ from holdbeat.store.limits.in_force import limits_in_force
 from holdbeat.store.maintenance.inspection import schema_state, server_version
 from holdbeat.store.postgres.open_reader import hidden_sessions
 from holdbeat.store.reads.event_log import last_event_at
+from holdbeat.store.reads.gauges import trigger_lag_s
 from holdbeat.store.reads.needs_attention import troubled_schedules, unknown_zones
 from holdbeat.store.reads.stats import job_counts
-from holdbeat.store.reads.workers import live_workers
+from holdbeat.store.reads.workers import fires_schedules, live_workers
 from holdbeat.store.recovery.recover import find_trouble, recovery_units
 from holdbeat.store.sqlite.damage_record import record_path, recorded_damage
 
@@ -141,7 +143,7 @@ def _schedules(settings: Any, store: Any) -> Finding:
     troubled = store.read_sync(troubled_schedules, limit=1000)
     zones = store.read_sync(unknown_zones)
     if not troubled and not zones:
-        return OK, "All that are enabled can be planned."
+        return _lateness(store)
     if not troubled:
         return WARNING, f"Schedules have a zone that is not known: {next(iter(zones.values()))}", _MEND_ZONES
     more = f" So are {len(troubled) - 1} more." if len(troubled) > 1 else ""
@@ -149,6 +151,20 @@ def _schedules(settings: Any, store: Any) -> Finding:
 
 
 _MEND_ZONES = "Bring the zone data up to date (package tzdata), or edit the schedule: holdbeat schedules edit NAME."
+
+
+def _lateness(store: Any) -> Finding:
+    lag_s = store.read_sync(trigger_lag_s)
+    if lag_s <= TRIGGER_LAG_MAX_S:
+        return OK, "All that are enabled can be planned."
+    due = f"Schedules have been due for {span(lag_s)}"
+    if store.read_sync(fires_schedules):
+        return WARNING, f"{due}.", "Look at the log of the server: its trigger is behind or stopped."
+    return (
+        WARNING,
+        f"{due}, and no process that fires schedules is alive.",
+        "Start holdbeat serve; holdbeat worker fires none.",
+    )
 
 
 def _recovery(settings: Any, store: Any) -> Finding:

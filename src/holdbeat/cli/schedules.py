@@ -6,7 +6,16 @@ from typing import Any
 
 import click
 
-from holdbeat.cli.arguments import DURATION, json_object, json_text, labels, params_of, send_as_meant, without_none
+from holdbeat.cli.arguments import (
+    DURATION,
+    headers,
+    json_object,
+    json_text,
+    labels,
+    params_of,
+    send_as_meant,
+    without_none,
+)
 from holdbeat.cli.backend import Backend, ScheduleBackend
 from holdbeat.cli.completion import job_types
 from holdbeat.cli.options import (
@@ -83,7 +92,7 @@ _work_options = with_options(
 )
 _call_options = with_options(
     click.option("--method", metavar="VERB", help="GET, POST, …"),
-    click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated."),
+    click.option("--header", "header_words", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated."),
     click.option("--body", metavar="JSON|@FILE|-", help="The body of the call."),
     click.option("--timeout", "timeout_s", type=DURATION, help="Give up a call after this long (30s)."),
     click.option("--max-execution", "max_execution_s", type=DURATION, help="End its job after this long (60s)."),
@@ -96,11 +105,11 @@ def _work(words: tuple[str, ...], source: str | None, **options: Any) -> dict[st
     return {**_request(**options), **params}
 
 
-def _call(headers: tuple[str, ...], body: str | None, **options: Any) -> dict[str, Any]:
+def _call(header_words: tuple[str, ...], body: str | None, **options: Any) -> dict[str, Any]:
     """The fields of an endpoint."""
     call = _request(**options)
-    if headers:
-        call["headers"] = labels(headers)
+    if header_words:
+        call["headers"] = headers(header_words)
     if body is not None:
         call["body"] = json_text(body, what="--body")
     return call

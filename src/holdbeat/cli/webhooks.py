@@ -9,7 +9,7 @@ import click
 from holdbeat.cli.arguments import without_none
 from holdbeat.cli.backend import Backend
 from holdbeat.cli.options import ListingGroup, example, printing, reaching, words_of
-from holdbeat.cli.output import Columns, Drawn, at, fields, items_table, its_fields
+from holdbeat.cli.output import Columns, Drawn, at, confirm, fields, items_table, its_fields
 from holdbeat.schemas.system import DeliveryStatus
 
 EVENT = click.option("--event", "events", multiple=True, help="Only this event; may be repeated. Without it: all.")
@@ -91,12 +91,15 @@ def secret(backend: Backend, is_rotated: bool) -> Any:
     return backend.rotate_webhook_secret() if is_rotated else backend.webhook_secret()
 
 
-@webhooks.command("delete", epilog=example("holdbeat webhooks delete WEBHOOK"))
+@webhooks.command("delete", epilog=example("holdbeat webhooks delete WEBHOOK --yes"))
 @WEBHOOK
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @reaching
-def delete(backend: Backend, webhook_id: str) -> None:
-    """Delete a subscription."""
-    backend.delete_webhook(webhook_id)
+def delete(backend: Backend, webhook_id: str, yes: bool) -> None:
+    """Delete a subscription, and send none of its messages that are pending."""
+    webhook = backend.get_webhook(webhook_id)
+    confirm(f"The subscription of {webhook['url']} will be deleted; its pending messages are not sent.", yes=yes)
+    backend.delete_webhook(webhook["id"])
 
 
 @click.group(

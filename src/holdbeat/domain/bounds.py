@@ -22,6 +22,11 @@ LAST_INSTANT = datetime(9000, 1, 1, tzinfo=UTC)
 """Planned instants end here, so that adding an interval never leaves the calendar."""
 FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)
 
+_ENDS_A_LINE = frozenset(("Cc", "Cs", "Zl", "Zp"))
+"""Categories of characters: controls, halves of surrogate pairs, separators of lines and paragraphs."""
+_TURNS_TEXT = frozenset(("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"))
+"""Classes of characters that change the direction of the text after them, that of other names included."""
+
 
 def check_number(value: Any, field: str, low: float, high: float) -> float:
     """A finite number between two bounds, both allowed."""
@@ -89,14 +94,17 @@ def check_instant(value: Any, field: str, zone: tzinfo = UTC) -> datetime:
 
 
 def check_line(value: Any, field: str, longest: int = LONGEST_NAME, shortest: int = 1) -> str:
-    """One line of visible text, such as a name: no control characters, no lone surrogates."""
+    """One line of visible text, such as a name: nothing that ends the line or turns the text around it."""
     if not isinstance(value, str) or not shortest <= len(value) <= longest:
         raise Invalid(
             f"{field} must be a text of {shortest} to {longest} characters.", code="invalid_text", field=field
         )
-    if not value.isprintable() and any(unicodedata.category(sign) in ("Cc", "Cs") for sign in value):
+    if not value.isprintable() and any(
+        unicodedata.category(sign) in _ENDS_A_LINE or unicodedata.bidirectional(sign) in _TURNS_TEXT for sign in value
+    ):
         raise Invalid(
-            f"{field} must not contain control characters; write it on one line.",
+            f"{field} must not contain control characters, also not those that turn the direction of text; write it "
+            "on one line.",
             code="invalid_text",
             field=field,
         )

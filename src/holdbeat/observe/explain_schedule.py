@@ -6,12 +6,19 @@ from datetime import datetime
 from typing import Any
 
 from holdbeat.domain.clock import from_iso
+from holdbeat.domain.job import JobStatus
 from holdbeat.domain.occurrence import Occurrence
 from holdbeat.domain.schedule import INDEFINITE, Schedule
 from holdbeat.domain.views import occurrence_json, schedule_json
+from holdbeat.observe.explain_waiting import explain_waiting
 from holdbeat.observe.wording import answer, because, counted, listed, moment, reason, sentence, span
+from holdbeat.store.reads.jobs import load_job
+from holdbeat.store.reads.workers import fires_schedules
 from holdbeat.store.schedules.schedule_reports import ScheduleFacts, schedule_facts
 from holdbeat.store.transaction import Transaction
+
+OVERDUE_S = 5.0
+"""A due time that has not fired for so long is not about to."""
 
 _CLAMPS = {
     "retry_after": "the Retry-After of the last answer moved it later",
@@ -27,12 +34,14 @@ _CLAMPS = {
 def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None = None) -> dict[str, Any]:
     """The explanation of a schedule or endpoint, found by id or name, in the same form as a job's.
 
-    `state` is disabled, in_flight, broken, paused, planned or over. `estimated_start` is the next due time with its
+    `state` is disabled, broken, paused, in_flight, planned or over. `estimated_start` is the next due time with its
     jitter. The plain facts stand beside the reasons: next_run_at, last_decision, trouble, in_flight, occurrences.
     """
     facts = schedule_facts(tx, reference, endpoint=endpoint)
     schedule = facts.schedule
-    reasons = [*_state(facts, tx.now)]
+    reasons = _state(tx, facts)
+    waits = _wait_of_job(tx, facts.in_flight)
+    reasons += waits
     if facts.state == "planned":
         reasons += _plan(schedule, tx.now)
     reasons += [reason("warning", warning) for warning in schedule.warnings]
@@ -40,15 +49,18 @@ def explain_schedule(tx: Transaction, reference: str, *, endpoint: bool | None =
     reasons += _latest(facts.latest, tx.now)
     view = schedule_json(schedule)
     summary = f"{schedule.name}: {reasons[0]['detail']}"
-    return answer(facts.state, summary, reasons, facts.fires_at if facts.state == "planned" else None) | {
+    if facts.state == "in_flight":
+        summary = " ".join([summary, *(wait["detail"] for wait in waits)])
+    start = facts.fires_at if facts.state == "planned" and not _is_overdue(facts, tx.now) else None
+    return answer(facts.state, summary, reasons, start) | {
         **{name: view[name] for name in ("next_run_at", "fires_at", "last_decision", "trouble", "warnings")},
         "in_flight": facts.in_flight,
         "occurrences": [occurrence_json(occurrence) for occurrence in facts.latest],
     }
 
 
-def _state(facts: ScheduleFacts, now: datetime) -> list[dict[str, Any]]:
-    schedule = facts.schedule
+def _state(tx: Transaction, facts: ScheduleFacts) -> list[dict[str, Any]]:
+    schedule, now = facts.schedule, tx.now
     reasons = []
     match facts.state:
         case "paused":
@@ -62,6 +74,9 @@ def _state(facts: ScheduleFacts, now: datetime) -> list[dict[str, Any]]:
                     why=schedule.pause_reason,
                 )
             )
+        case "planned" if facts.fires_at is not None and _is_overdue(facts, now):
+            detail = f"It was due at {moment(facts.fires_at, now)} and has not fired: {_why_overdue(tx)}"
+            reasons.append(reason("overdue", detail, next_run_at=schedule.next_run_at, fires_at=facts.fires_at))
         case "planned" if facts.fires_at is not None and schedule.next_run_at is not None:
             jitter = ""
             if facts.fires_at != schedule.next_run_at:
@@ -87,6 +102,26 @@ def _state(facts: ScheduleFacts, now: datetime) -> list[dict[str, Any]]:
         names = listed(f"job {job_id}" for job_id in facts.in_flight)
         reasons.append(reason("in_flight_jobs", f"Of it {names} {are} unfinished.", job_ids=facts.in_flight))
     return reasons
+
+
+def _is_overdue(facts: ScheduleFacts, now: datetime) -> bool:
+    return facts.fires_at is not None and (now - facts.fires_at).total_seconds() > OVERDUE_S
+
+
+def _why_overdue(tx: Transaction) -> str:
+    if fires_schedules(tx):
+        return "it fires as soon as the trigger has fired what was due before it."
+    return "no process that fires schedules is alive. Start one with `holdbeat serve`."
+
+
+def _wait_of_job(tx: Transaction, in_flight: list[str]) -> list[dict[str, Any]]:
+    """What the unfinished job waits for, where none of them runs."""
+    job = load_job(tx, in_flight[0]) if in_flight else None
+    if job is None or job.status is not JobStatus.QUEUED:
+        return []
+    explanation = explain_waiting(tx, job)
+    codes = [entry["code"] for entry in explanation["reasons"]]
+    return [reason("in_flight_waits", explanation["summary"], job_id=job.id, codes=codes)]
 
 
 def _plan(schedule: Schedule, now: datetime) -> list[dict[str, Any]]:

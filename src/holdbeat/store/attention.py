@@ -197,7 +197,7 @@ def _deliveries(tx: Transaction) -> Iterator[AttentionItem]:
         yield AttentionItem(
             "delivery",
             f"{delivery.event} was not delivered",
-            "Mend the receiver and send it again: holdbeat webhooks redeliver.",
+            "Mend the receiver and send it again: holdbeat deliveries redeliver.",
             since=delivery.created_at,
             detail=delivery.last_error,
             job_id=delivery.job_id,

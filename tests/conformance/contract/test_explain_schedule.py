@@ -9,8 +9,12 @@ import pytest
 
 from holdbeat.domain.clock import ManualClock, iso
 from holdbeat.domain.errors import NotFound
+from holdbeat.domain.lease import LeaseTerms
+from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.observe.explain import explain_schedule
 from holdbeat.store.adapter import PersistenceAdapter
+from holdbeat.store.queue.pauses import pause, resume
+from holdbeat.store.running.workers import register_worker
 from holdbeat.store.schedules.schedules import disable_schedule, pause_schedule, set_hints
 from tests.conformance.acts import claim_one, fail
 from tests.conformance.contract.test_explain import codes, only
@@ -96,6 +100,56 @@ def test_an_adaptive_schedule_in_flight_names_the_job_and_later_its_failures(
     answer = why(store, schedule.id)
     assert answer["state"] == "planned"
     assert only(answer, "failures")["failure_count"] == 1
+
+
+@pytest.mark.rule("GOV-07", "GOV-09")
+def test_a_pause_during_a_run_is_explained_before_the_unfinished_job(
+    store: PersistenceAdapter, clock: ManualClock
+) -> None:
+    schedule = make_endpoint(store)
+    clock.advance(60)
+    fire(store)
+    claim_one(store, first_slot=0, http=1)
+    store.write_sync(pause_schedule, schedule.id, None, "the shop moves")
+    answer = why(store, schedule.id)
+    assert answer["state"] == "paused"
+    assert "until somebody resumes it" in answer["summary"] and "the shop moves" in answer["summary"]
+    assert codes(answer)[:2] == ["paused", "in_flight_jobs"]
+
+
+@pytest.mark.rule("GOV-09", "LIM-06")
+def test_an_endpoint_whose_job_waits_says_what_the_job_waits_for(store: PersistenceAdapter, clock: ManualClock) -> None:
+    schedule = make_endpoint(store)
+    clock.advance(60)
+    fire(store)
+    store.write_sync(pause, "http", reason="the network is rebuilt")
+    job = jobs_of(store, schedule)[0]
+    answer = why(store, schedule.id)
+    waits = only(answer, "in_flight_waits")
+    assert waits["job_id"] == job.id and "paused" in waits["codes"]
+    assert "the network is rebuilt" in waits["detail"] and "the network is rebuilt" in answer["summary"]
+    store.write_sync(resume, "http")
+    claim_one(store, first_slot=0, http=1)
+    assert "in_flight_waits" not in codes(why(store, schedule.id))
+
+
+@pytest.mark.rule("TIME-03", "TIME-09")
+def test_a_due_time_that_nobody_fires_is_called_overdue(store: PersistenceAdapter, clock: ManualClock) -> None:
+    make(store, "backup", interval_s=60)
+    store.write_sync(register_worker, Worker(id="plain", kind=WorkerKind.WORKER, host="here", pid=1), LeaseTerms())
+    due = clock.now() + timedelta(seconds=60)
+    clock.advance(61)
+    assert why(store, "backup")["reasons"][0]["code"] == "planned", "a trigger may be about to fire it"
+    clock.advance(9)
+    answer = why(store, "backup")
+    overdue = only(answer, "overdue")
+    assert overdue["fires_at"] == iso(due) and answer["estimated_start"] is None
+    assert answer["summary"] == (
+        f"backup: It was due at {iso(due)} (10 s ago) and has not fired: no process that fires schedules is alive. "
+        "Start one with `holdbeat serve`."
+    )
+    store.write_sync(register_worker, Worker(id="server", kind=WorkerKind.SERVE, host="here", pid=2), LeaseTerms())
+    assert "fires as soon as" in why(store, "backup")["summary"]
 
 
 def test_an_unknown_schedule_is_not_explained(store: PersistenceAdapter) -> None:

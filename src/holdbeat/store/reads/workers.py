@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdbeat.domain.clock import from_iso, iso
-from holdbeat.domain.worker import Worker
+from holdbeat.domain.worker import Worker, WorkerKind
 from holdbeat.store.reads.columns import Table
 from holdbeat.store.reads.pagination import Cursors, Page, check_limit
 from holdbeat.store.transaction import Transaction
@@ -55,3 +55,8 @@ def list_workers(
 def has_live_worker_for(tx: Transaction, type_: str, resource: str) -> bool:
     """Whether some live worker that still claims knows this type, serves the resource and has a slot for it."""
     return any(worker.can_serve(resource, type_) for worker in live_workers(tx) if worker.stopping_at is None)
+
+
+def fires_schedules(tx: Transaction) -> bool:
+    """Whether a live process fires schedules: a server or a program that runs its App, not a plain worker."""
+    return any(worker.kind in (WorkerKind.SERVE, WorkerKind.EMBED) for worker in live_workers(tx))

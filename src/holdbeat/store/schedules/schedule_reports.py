@@ -152,7 +152,7 @@ def preview_timetable(tx: Transaction, fields: Mapping[str, Any]) -> list[Fire]:
 class ScheduleFacts:
     schedule: Schedule
     state: str
-    """`disabled`, `in_flight`, `broken`, `paused`, `planned` or `over`."""
+    """`disabled`, `broken`, `paused`, `in_flight`, `planned` or `over`."""
     fires_at: datetime | None
     """The next due time with its jitter."""
     in_flight: list[str]
@@ -171,10 +171,10 @@ def schedule_facts(tx: Transaction, reference: str, *, endpoint: bool | None = N
 def _state(schedule: Schedule, flight: InFlight, now: datetime) -> str:
     if not schedule.enabled:
         return "disabled"
-    if schedule.adaptive and flight:
-        return "in_flight"
     if schedule.trouble is not None:
         return "broken"
     if schedule.is_paused(now):
         return "paused"
+    if schedule.adaptive and flight:
+        return "in_flight"
     return "over" if schedule.next_run_at is None else "planned"
