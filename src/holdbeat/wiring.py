@@ -132,8 +132,17 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
 
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
+    task = loop.create_task(main)
     try:
-        return loop.run_until_complete(main)
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except (SystemExit, KeyboardInterrupt, RuntimeError) as error:
+                is_interrupted = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+                if task.done() or is_interrupted:
+                    raise
+                # loop.stop(), or sys.exit() in a callback or in a task that the handler left behind.
+                log.error("the event loop was ended by a handler's code (%r); it goes on", error)
     finally:
         left = asyncio.all_tasks(loop)
         for task in left:
