@@ -174,6 +174,29 @@ def test_a_pool_of_sqlite3_in_four_threads_beside_a_worker_is_refused_and_no_job
     )
 
 
+@pytest.mark.rule("STO-01")
+@pytest.mark.parametrize("call", ["write_sync", "read_sync"])
+def test_damage_by_a_second_library_is_refused_with_its_cause(tmp_path: Path, call: str) -> None:
+    """The damage may be met before the descriptors are looked at again."""
+    run(
+        tmp_path,
+        f"""
+        app.enqueue_sync(add, a=1)
+        app.close()
+        app.store
+        own = sqlite3.connect("own.db")
+        own.execute("ATTACH 'holdbeat.db' AS jobs")
+        app.store._file._watch._poll_at = float("inf")
+        app.store.write_sync(lambda tx: tx.rows("PRAGMA shrink_memory"))
+        damage = "import os; f = open('holdbeat.db', 'r+b'); size = os.fstat(f.fileno()).st_size; "
+        damage += "f.seek(4096); f.write(bytes([7]) * (size - 4096))"
+        subprocess.run([sys.executable, "-c", damage], check=True)
+        found = refusal(lambda: app.store.{call}(lambda tx: tx.rows("SELECT * FROM jobs")))
+        assert found == STORE_REFUSED, found
+        """,
+    )
+
+
 @pytest.mark.rule("STO-01", "OPS-03")
 def test_what_the_hook_cannot_see_stops_the_store_and_doctor_tells_of_it(tmp_path: Path) -> None:
     """ATTACH raises no audit event, nor does another native library."""

@@ -60,6 +60,15 @@ class OpenFile:
         if self._commits == PREALLOCATED_AFTER and self.path != MEMORY:
             preallocate_log(self.path)
 
+    def cause_of(self, refusal: StoreRefused) -> StoreRefused:
+        """The same refusal, or what has led to it: two libraries that do not see each other's locks damage the file."""
+        if refusal.code == "store_corrupt" and self._watch is not None:
+            try:
+                self._watch.check_now()
+            except StoreRefused as cause:
+                return cause
+        return refusal
+
     def record_refusal(self, refusal: StoreRefused, now: datetime) -> None:
         """Writes beside the file why it is not used any more, and keeps what is only in a deleted log."""
         record_damage(self.path, refusal, now)

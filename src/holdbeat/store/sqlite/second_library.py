@@ -108,9 +108,13 @@ class SecondLibraryWatch:
         now = self._monotonic()
         if now >= self._poll_at:
             self._poll_at = now + self.poll_every_s
-            self._refuse_foreign("Nothing more is written.")
+            self.check_now()
             after = self._monotonic()
             self._poll_at = after + max(self.poll_every_s, self.poll_pause_ratio * (after - now))
+
+    def check_now(self) -> None:
+        """Looks for foreign descriptors."""
+        self._refuse_foreign("Nothing more is written.")
 
     def end(self) -> None:
         """Called when the store's connections are closed."""

@@ -342,7 +342,7 @@ class SqliteStore(PersistenceAdapter):
         elif isinstance(error, OSError):
             answer = translated_os(error, self.path)
         if isinstance(answer, StoreRefused):
-            self.refused = answer
+            answer = self.refused = self._file.cause_of(answer)
             self._file.record_refusal(answer, self.clock.now())
         _fail(works, answer)
         if self.refused is not None:
@@ -375,7 +375,7 @@ class SqliteStore(PersistenceAdapter):
             except Exception as error:
                 answer = translated(error, self.path) if isinstance(error, apsw.Error) else error
                 if isinstance(answer, StoreRefused):
-                    self.refused = answer
+                    answer = self.refused = self._file.cause_of(answer)
                     # Not for ever: who waits for this answer may be a signal handler that interrupted a writer.
                     if self._write_lock.acquire(timeout=FORK_WAIT_S):
                         try:
