@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -42,5 +42,4 @@ def freeze_disk(ctx: Context, diary: str) -> str:
 @app.job
 async def freeze_disk_and_loop(ctx: Context, diary: str) -> None:
     freeze_disk(ctx, diary)
-    while True:
-        time.sleep(60)  # noqa: ASYNC251
+    threading.Event().wait()

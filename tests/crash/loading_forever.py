@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 
 from holdbeat import App
 
@@ -12,5 +12,4 @@ app = App()
 @app.on_startup
 def load() -> None:
     print("loading", flush=True)
-    while True:
-        time.sleep(60)
+    threading.Event().wait()

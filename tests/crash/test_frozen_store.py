@@ -30,6 +30,16 @@ def leased(ground: Field) -> list[str]:
     return [row[0] for row in rows(ground.store, "SELECT id FROM leases")]
 
 
+def end_unsettled(process: Process, run_id: str, *, is_told_twice: bool = False) -> None:
+    """Tells a process to end, which names the run whose end it could not store."""
+    process.send(signal.SIGTERM)
+    if is_told_twice:
+        eventually(lambda: "shutting down" in process.output(), details=process.output)
+        process.send(signal.SIGTERM)
+    assert process.exit_code(ENDS_WITHIN_S) == 5
+    assert f"{NOT_SETTLED}{run_id}" in process.output()
+
+
 def assert_nothing_is_lost(ground: Field, job_id: str) -> None:
     """Another worker finds the run whose end was not stored."""
     ground.start(**SHORT)
@@ -54,12 +64,7 @@ def test_a_flush_that_does_not_return_cannot_keep_a_process_from_ending(
     job = ground.app.enqueue_sync("freeze_disk", diary=ground.diary)
     eventually(lambda: ground.noted("frozen"), details=process.output)
     (run_id,) = leased(ground)
-    process.send(signal.SIGTERM)
-    if settings is LONG:
-        eventually(lambda: "shutting down" in process.output(), details=process.output)
-        process.send(signal.SIGTERM)
-    assert process.exit_code(ENDS_WITHIN_S) == 5
-    assert f"{NOT_SETTLED}{run_id}" in process.output()
+    end_unsettled(process, run_id, is_told_twice=settings is LONG)
     assert "was not closed within 10 s: its disk or another process holds it up" in process.output()
     assert_nothing_is_lost(ground, job.id)
 
@@ -75,9 +80,7 @@ def test_a_process_whose_event_loop_and_disk_stand_still_says_what_is_not_stored
     job = ground.app.with_options(cancel_grace=0.3).enqueue_sync("freeze_disk_and_loop", diary=ground.diary)
     eventually(lambda: ground.noted("frozen"), details=process.output)
     (run_id,) = leased(ground)
-    process.send(signal.SIGTERM)
-    assert process.exit_code(ENDS_WITHIN_S) == 5
-    assert f"{NOT_SETTLED}{run_id}" in process.output()
+    end_unsettled(process, run_id)
     assert_nothing_is_lost(ground, job.id)
 
 
@@ -93,12 +96,7 @@ def test_a_database_that_stands_still_cannot_keep_a_process_from_ending(
         eventually(lambda: ground.noted("begun"), details=process.output)
         (run_id,) = leased(ground)
         proxy.swallow()
-        process.send(signal.SIGTERM)
-        if settings is LONG:
-            eventually(lambda: "shutting down" in process.output(), details=process.output)
-            process.send(signal.SIGTERM)
-        assert process.exit_code(ENDS_WITHIN_S) == 5
-        assert f"{NOT_SETTLED}{run_id}" in process.output()
+        end_unsettled(process, run_id, is_told_twice=settings is LONG)
         proxy.close()
         assert_nothing_is_lost(ground, job.id)
 
