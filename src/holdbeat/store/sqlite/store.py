@@ -96,7 +96,7 @@ class SqliteStore(PersistenceAdapter):
             if self.path != MEMORY:
                 self._open_files_beside(on_error)
             on_error.pop_all()
-        self._threads = [threading.Thread(target=self._write, name="holdbeat-writer", daemon=True)]
+        self._threads = [threading.Thread(target=self._write_until_closed, name="holdbeat-writer", daemon=True)]
         if self.path != MEMORY:
             self._threads += [
                 threading.Thread(target=self._read_loop, args=reader, name=f"holdbeat-reader-{number}", daemon=True)
@@ -249,8 +249,8 @@ class SqliteStore(PersistenceAdapter):
 
     # --- the writer --------------------------------------------------------------------------------------
 
-    def _write(self) -> None:
-        """Writes until the store is closed, then closes the file: a checkpoint flushes to the disk, too."""
+    def _write_until_closed(self) -> None:
+        """The writer thread. It also closes the file, because the checkpoint at its end flushes to the disk, too."""
         self._write_loop()
         for reader in self._threads[1:]:
             reader.join()
